@@ -164,11 +164,12 @@ class Shard {
       std::shared_ptr<StagingSlot> slot = FreeSlot(tally, i.value);
       const uint64_t bytes = store_->layout().SegmentLength(i);
       land(i, slot->bytes(bytes));
-      staging_->Post([this, &tally, slot = std::move(slot), i, bytes]() mutable {
-        const absl::Status copied = store_->CopyIn(i, slot->bytes(bytes));
-        slot = nullptr;
-        tally.Done(copied);
-      });
+      staging_->Post(store_->device_names(),
+                     [this, &tally, slot = std::move(slot), i, bytes]() mutable {
+                       const absl::Status copied = store_->CopyIn(i, slot->bytes(bytes));
+                       slot = nullptr;
+                       tally.Done(copied);
+                     });
     }
     return tally.Await(store_->layout().segment_count());
   }
@@ -200,10 +201,8 @@ class Benchmark {
     TH_ASSIGN_OR_RETURN(devices_, CudaMemoryDevices::Open(driver));
     TH_ASSIGN_OR_RETURN(device_, devices_->devices().ByIndex(options_.device));
     TH_ASSIGN_OR_RETURN(CudaStream stream, CudaStream::Create(device_));
-    TH_ASSIGN_OR_RETURN(const DeviceBuffer buffer,
-                        DeviceBuffer::Allocate(device_, options_.bytes));
-    TH_ASSIGN_OR_RETURN(const PinnedBuffer pinned,
-                        PinnedBuffer::Allocate(device_, options_.bytes));
+    TH_ASSIGN_OR_RETURN(const DeviceBuffer buffer, DeviceBuffer::Allocate(device_, options_.bytes));
+    TH_ASSIGN_OR_RETURN(const PinnedBuffer pinned, PinnedBuffer::Allocate(device_, options_.bytes));
     TH_RETURN_IF_ERROR(MeasureCopies(stream, buffer, pinned));
     for (const uint64_t segment_bytes : {kLargeSegmentBytes, kDefaultSegmentBytes}) {
       Shard shard(devices_, device_, buffer);
@@ -238,10 +237,9 @@ class Benchmark {
   }
 
   absl::Status MeasureOut(Shard& shard) {
-    TH_RETURN_IF_ERROR(
-        shard.CopyOut([&](SegmentIndex segment, absl::Span<const std::byte> bytes) {
-          return Compare(shard, segment, reinterpret_cast<const char*>(bytes.data()));
-        }));
+    TH_RETURN_IF_ERROR(shard.CopyOut([&](SegmentIndex segment, absl::Span<const std::byte> bytes) {
+      return Compare(shard, segment, reinterpret_cast<const char*>(bytes.data()));
+    }));
     TH_ASSIGN_OR_RETURN(const double rate, Rate([&] {
                           return shard.CopyOut([](SegmentIndex, absl::Span<const std::byte>) {
                             return absl::OkStatus();
@@ -279,8 +277,8 @@ class Benchmark {
     if (std::memcmp(bytes, pattern_.data() + at, shard.layout().SegmentLength(segment)) == 0) {
       return absl::OkStatus();
     }
-    return absl::DataLossError(
-        absl::StrCat("bytes of segment ", segment.value, " that were staged to the host are wrong"));
+    return absl::DataLossError(absl::StrCat("bytes of segment ", segment.value,
+                                            " that were staged to the host are wrong"));
   }
 
   absl::StatusOr<double> Rate(const std::function<absl::Status()>& measured) const {
