@@ -15,7 +15,8 @@ struct ThreadInfo {
   bool Blocks(int signal) const { return (blocked_signals >> (signal - 1) & 1) != 0; }
 };
 
-// By the kernel's thread id. A thread that ends meanwhile may be listed without a name.
+// By the kernel's thread id. Threads that have ended are left out, also those that the kernel still
+// lists for a moment after they were joined; one that ends meanwhile may be listed without a name.
 std::map<int, ThreadInfo> ThreadsOfThisProcess();
 
 }  // namespace th::testing
