@@ -1,12 +1,9 @@
 """Links between the documents of the checkout lead somewhere, to the heading that they name."""
-import pathlib
 import re
 import unittest
 
-# The checkout itself, which the test's copy of this file links to: every page counts, declared or not.
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/**/*.md", "examples/*.md", "th/**/README.md",
-         "tools/**/README.md", "testing/**/README.md"]
+from docs import pages
+
 SHOWN_AS_CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.DOTALL | re.MULTILINE)
 
 
@@ -33,17 +30,15 @@ def broken_links(page):
         name, _, anchor = target.partition("#")
         file = (page.parent / name).resolve() if name else page
         if not file.exists():
-            yield "%s: there is no %s" % (page.relative_to(ROOT), target)
+            yield "%s: there is no %s" % (pages.name_of(page), target)
         elif anchor and anchor not in anchors_of(file.read_text(encoding="utf-8")):
-            yield "%s: %s has no such heading" % (page.relative_to(ROOT), target)
+            yield "%s: %s has no such heading" % (pages.name_of(page), target)
 
 
 class LinksTest(unittest.TestCase):
 
     def test_links_lead_somewhere(self):
-        pages = sorted({page for pattern in PAGES for page in ROOT.glob(pattern) if page.is_file()})
-        self.assertGreater(len(pages), 40)  # the checkout was found
-        self.assertEqual([], [broken for page in pages for broken in broken_links(page)])
+        self.assertEqual([], [broken for page in pages.all_pages() for broken in broken_links(page)])
 
     def test_headings_become_anchors(self):
         text = "# A `b` c\n```sh\n# no heading\n```\n## From C++\n## From C\n## Where it does not work, and what to do\n"

@@ -11,13 +11,18 @@ def cells_of(line):
     return [cell.strip() for cell in cells]
 
 
+def is_rule(line):
+    """The line below a header: '|---|:--|'."""
+    return re.fullmatch(r"\|(:?-+:?\|)+", line.replace(" ", "")) is not None
+
+
 def all_tables(page):
     """(header, rows) of every table, in order."""
     lines = page.split("\n")
     found = []
     for at in range(len(lines) - 1):
         header = cells_of(lines[at])
-        if header is None or not re.fullmatch(r"\|(:?-+:?\|)+", lines[at + 1].replace(" ", "")):
+        if header is None or not is_rule(lines[at + 1]):
             continue
         rows = []
         for line in lines[at + 2:]:
@@ -29,6 +34,15 @@ def all_tables(page):
             rows.append(row)
         found.append((tuple(header), rows))
     return found
+
+
+def rows_without_header(page):
+    """The first line of each run of rows that no header stands above, which is shown as text with bars in it."""
+    lines = re.sub(r"^```.*?^```$", lambda code: "\n" * code.group().count("\n"), page,
+                   flags=re.DOTALL | re.MULTILINE).split("\n")
+    return ["line %d: %s" % (at + 1, line) for at, line in enumerate(lines)
+            if cells_of(line) is not None and (at == 0 or cells_of(lines[at - 1]) is None)
+            and not (at + 1 < len(lines) and is_rule(lines[at + 1]))]
 
 
 def with_header(page, header):
