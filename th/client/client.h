@@ -388,9 +388,9 @@ class WeightBuffer {
   // The tensors lie where they lay when it fell asleep (else Rebind, which wakes it too), and are
   // registered anew. The buffer is writable, whatever its bytes are now; it holds no version.
   // FAILED_PRECONDITION: it is not asleep, or names the tensor that was GPU memory and is none now,
-  // or another thread's Sleep or Rebind is under way. What Register returns for memory. Also after
-  // a Sleep that ran out of time, for memory that was not given back: the next Sleep or Rebind
-  // waits for what still uses it.
+  // or another thread's Sleep, Wake or Rebind is under way. What Register returns for memory. Also
+  // after a Sleep that ran out of time, for memory that was not given back: the next Sleep or
+  // Rebind waits for what still uses it.
   absl::Status Wake();
   // True from the Sleep that has withdrawn the memory until Wake or Rebind. Only OK of Sleep says
   // that the memory may be freed: a GPU may still read that of a buffer that is asleep.

@@ -131,16 +131,20 @@ class Membership final : public SessionAccess,
   StorageMemory MemoryOf(const LocalBuffer& buffer);
   // The addresses of the same.
   std::vector<void*> StoragesOf(const LocalBuffer& buffer);
-  // kYes: the memory lies at other addresses than before. kNo: it is there again.
-  enum class Moved : uint8_t { kNo, kYes };
   // Wakes the buffer too. FAILED_PRECONDITION while anything is served from or filled into it.
-  // DEADLINE_EXCEEDED, of memory that has moved: a GPU still uses the memory before, and nothing
-  // has changed.
-  absl::Status Rebind(LocalBuffer& buffer, const TensorBinding& binding, Moved moved);
+  // DEADLINE_EXCEEDED: a GPU still uses the memory before, and nothing has changed.
+  absl::Status Rebind(LocalBuffer& buffer, const TensorBinding& binding);
   // Withdraws the buffer's memory from the data plane; no verb of it begins before Rebind.
   // FAILED_PRECONDITION as Rebind; DEADLINE_EXCEEDED: a GPU still reads it, and IsAsleep says
   // whether the buffer has fallen asleep all the same.
   absl::Status Sleep(LocalBuffer& buffer);
+  // What lies now where the buffer's memory lay when it fell asleep: `before` is that memory,
+  // `storages` are its addresses.
+  using BindWhereItLay = absl::FunctionRef<absl::StatusOr<TensorBinding>(
+      const StorageMemory& before, std::vector<void*> storages)>;
+  // Wakes a buffer whose memory is there again. `bind` runs once, on this thread, while nobody else
+  // changes the buffer's memory; not where the buffer is not asleep (FAILED_PRECONDITION).
+  absl::Status Wake(LocalBuffer& buffer, BindWhereItLay bind);
   bool IsAsleep(BufferId buffer) const;
   // True if the buffer serves what was published from it, so that its sums are made here.
   bool PublishesOwn(BufferId buffer) const;
@@ -235,14 +239,17 @@ class Membership final : public SessionAccess,
   enum class Claim : uint8_t {
     kRebind,    // it is changed for another, which also wakes the buffer
     kSleep,     // it is withdrawn from the data plane
+    kWake,      // it is bound where it lay, and wakes
     kSnapshot,  // this thread reads it
     kWithdraw,  // the buffer ends
   };
   // Closes the buffer to verbs, until ReleaseMemory, once its memory may be changed for another and
   // nothing of it is under way on th-arena. FAILED_PRECONDITION. One that is asleep is closed for
-  // kSleep as it is, and not for kSnapshot.
+  // kSleep as it is, and not for kSnapshot; for kWake no other is.
   absl::Status ClaimMemory(const LocalBuffer& buffer, Claim claim);
   void ReleaseMemory(const LocalBuffer& buffer);
+  // Of a buffer that is claimed: its memory is `binding` from now on, and it is awake.
+  absl::Status BindAwake(LocalBuffer& buffer, const TensorBinding& binding);
 
   // Until the server has taken the buffer; unregisters what it refuses.
   absl::Status AwaitReady(LocalBuffer& buffer, absl::string_view name, absl::Duration timeout);

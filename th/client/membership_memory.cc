@@ -74,6 +74,9 @@ absl::Status Membership::ClaimMemory(const LocalBuffer& buffer, Claim claim) {
 absl::Status Membership::CheckMayClaim(const LocalBuffer& buffer, Claim claim) const {
   TH_RETURN_IF_ERROR(CheckUnclaimed(buffer.id()));
   if (claim == Claim::kSleep && asleep_.contains(buffer.id())) return absl::OkStatus();
+  if (claim == Claim::kWake && !asleep_.contains(buffer.id())) {
+    return absl::FailedPreconditionError("the buffer is not asleep");
+  }
   if (claim == Claim::kSnapshot) TH_RETURN_IF_ERROR(CheckNotAsleep(buffer.id()));
   TH_RETURN_IF_ERROR(CheckCanRebind(buffer.id()));
   if (buffer.snapshot_bytes() == 0) return absl::OkStatus();
@@ -86,26 +89,29 @@ void Membership::ReleaseMemory(const LocalBuffer& buffer) {
   claimed_.erase(buffer.id());
 }
 
-absl::Status Membership::Rebind(LocalBuffer& buffer, const TensorBinding& binding, Moved moved) {
+absl::Status Membership::Rebind(LocalBuffer& buffer, const TensorBinding& binding) {
   TH_RETURN_IF_ERROR(ClaimMemory(buffer, Claim::kRebind));
   const absl::Cleanup release = [&] { ReleaseMemory(buffer); };
   std::vector<std::shared_ptr<DeviceSide>> before;
   runtime_->RunOnControl([&] { before = buffer.device_sides(); });
   // Not on th-control: a GPU that does not end would hold up all clients of the process.
-  absl::Status rebound =
-      moved == Moved::kYes ? RevokeDevices(before, kDeviceTime) : absl::OkStatus();
-  if (rebound.ok()) {
-    runtime_->RunOnControl([&] {
-      rebound = buffer.Rebind(binding);
-      if (!rebound.ok()) return;
-      absl::MutexLock lock(&mu_);
-      asleep_.erase(buffer.id());
-    });
-  }
+  absl::Status rebound = RevokeDevices(before, kDeviceTime);
+  if (rebound.ok()) rebound = BindAwake(buffer, binding);
   if (rebound.ok() || IsAsleep(buffer.id())) return rebound;
   // It goes on where it is.
   if (const auto device = MemoryOf(buffer).device; device != nullptr) device->Restore();
   return rebound;
+}
+
+absl::Status Membership::BindAwake(LocalBuffer& buffer, const TensorBinding& binding) {
+  absl::Status bound;
+  runtime_->RunOnControl([&] {
+    bound = buffer.Rebind(binding);
+    if (!bound.ok()) return;
+    absl::MutexLock lock(&mu_);
+    asleep_.erase(buffer.id());
+  });
+  return bound;
 }
 
 // One that is asleep runs through here again: its GPU may not have ended when it fell asleep.
@@ -127,6 +133,13 @@ absl::Status Membership::Sleep(LocalBuffer& buffer) {
   return RevokeDevices(sides, kDeviceTime);
 }
 
+absl::Status Membership::Wake(LocalBuffer& buffer, BindWhereItLay bind) {
+  TH_RETURN_IF_ERROR(ClaimMemory(buffer, Claim::kWake));
+  const absl::Cleanup release = [&] { ReleaseMemory(buffer); };
+  TH_ASSIGN_OR_RETURN(const TensorBinding binding, bind(MemoryOf(buffer), StoragesOf(buffer)));
+  return BindAwake(buffer, binding);
+}
+
 bool Membership::IsAsleep(BufferId buffer) const {
   absl::MutexLock lock(&mu_);
   return asleep_.contains(buffer);
@@ -138,6 +151,7 @@ absl::Status Membership::CheckUnclaimed(BufferId buffer) const {
   switch (claimed->second) {
     case Claim::kRebind:
     case Claim::kSleep:
+    case Claim::kWake:
       break;
     case Claim::kSnapshot:
       return absl::FailedPreconditionError("another thread is taking a snapshot of the buffer");

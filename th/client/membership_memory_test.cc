@@ -91,11 +91,11 @@ class MembershipMemoryTest : public ::testing::Test {
     EXPECT_OK(binding.status());
     return *std::move(binding);
   }
-  absl::Status Move(Place& place) {
-    return membership_->Rebind(*buffer_, BindingTo(place), Membership::Moved::kYes);
-  }
+  absl::Status Move(Place& place) { return membership_->Rebind(*buffer_, BindingTo(place)); }
   absl::Status Wake(Place& place) {
-    return membership_->Rebind(*buffer_, BindingTo(place), Membership::Moved::kNo);
+    return membership_->Wake(*buffer_, [&](const StorageMemory&, const std::vector<void*>&) {
+      return BindingTo(place);
+    });
   }
   bool asleep() { return membership_->IsAsleep(buffer_->id()); }
   absl::Status Publish() {
@@ -173,6 +173,49 @@ TEST_F(MembershipMemoryTest, NothingBeginsWhileTheMemoryIsBeingChanged) {
   };
   ASSERT_OK(Move(there_));
   EXPECT_OK(membership_->Sleep(*buffer_));
+}
+
+TEST_F(MembershipMemoryTest, NothingChangesTheMemoryWhileItIsLookedAtToWake) {
+  const auto refused =
+      StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("another thread is changing"));
+  ASSERT_OK(membership_->Sleep(*buffer_));
+  ASSERT_OK(Move(there_));
+  ASSERT_OK(membership_->Sleep(*buffer_));
+  Place again;
+  ASSERT_OK(membership_->Wake(*buffer_,
+                              [&](const StorageMemory& before, const std::vector<void*>& storages)
+                                  -> absl::StatusOr<TensorBinding> {
+                                EXPECT_EQ(before.device, there_.side);
+                                EXPECT_EQ(storages, std::vector<void*>{there_.memory.data()});
+                                EXPECT_THAT(Move(here_), refused);
+                                EXPECT_THAT(Wake(here_), refused);
+                                EXPECT_THAT(membership_->Sleep(*buffer_), refused);
+                                EXPECT_THAT(Publish(), refused);
+                                return BindingTo(again);
+                              }));
+  EXPECT_EQ(membership_->StoragesOf(*buffer_), std::vector<void*>{again.memory.data()});
+  EXPECT_FALSE(asleep());
+}
+
+TEST_F(MembershipMemoryTest, BufferThatCannotWakeSleepsOnAndMayBeMoved) {
+  ASSERT_OK(membership_->Sleep(*buffer_));
+  EXPECT_THAT(membership_->Wake(*buffer_,
+                                [](const StorageMemory&, const std::vector<void*>&) {
+                                  return absl::InvalidArgumentError("not mapped");
+                                }),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("not mapped")));
+  EXPECT_TRUE(asleep());
+  ASSERT_OK(Move(there_));
+  EXPECT_FALSE(asleep());
+}
+
+TEST_F(MembershipMemoryTest, MemoryOfABufferThatIsAwakeIsNotLookedAtToWake) {
+  EXPECT_THAT(membership_->Wake(*buffer_,
+                                [&](const StorageMemory&, const std::vector<void*>&) {
+                                  ADD_FAILURE() << "it may be written or moved meanwhile";
+                                  return BindingTo(here_);
+                                }),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("not asleep")));
 }
 
 TEST_F(MembershipMemoryTest, NothingChangesTheMemoryWhileASnapshotIsTaken) {

@@ -221,7 +221,7 @@ absl::Status WeightBuffer::Rebind(const std::vector<Tensor>& tensors) {
                      FirstDifference(*binding.layout, *buffer.layout())));
   }
   TH_RETURN_IF_ERROR(FindDeviceMemory(ProcessMemoryDevices().get(), &binding));
-  return impl_->membership->Rebind(buffer, binding, Membership::Moved::kYes);
+  return impl_->membership->Rebind(buffer, binding);
 }
 
 absl::Status WeightBuffer::Sleep(UnpublishOptions options) {
@@ -258,13 +258,15 @@ absl::Status WeightBuffer::Wake() {
   TH_RETURN_IF_ERROR(impl_->guard.Check());
   TH_RETURN_IF_ERROR(impl_->membership->CanWait());
   LocalBuffer& buffer = *impl_->buffer;
-  if (!asleep()) return absl::FailedPreconditionError("the buffer is not asleep");
-  const StorageMemory before = impl_->membership->MemoryOf(buffer);
-  TensorBinding binding{.layout = buffer.layout(),
-                        .storages = impl_->membership->StoragesOf(buffer)};
-  TH_RETURN_IF_ERROR(FindDeviceMemory(ProcessMemoryDevices().get(), &binding));
-  TH_RETURN_IF_ERROR(CheckIsMapped(before, binding));
-  return impl_->membership->Rebind(buffer, binding, Membership::Moved::kNo);
+  return impl_->membership->Wake(
+      buffer,
+      [&](const StorageMemory& before,
+          std::vector<void*> storages) -> absl::StatusOr<TensorBinding> {
+        TensorBinding binding{.layout = buffer.layout(), .storages = std::move(storages)};
+        TH_RETURN_IF_ERROR(FindDeviceMemory(ProcessMemoryDevices().get(), &binding));
+        TH_RETURN_IF_ERROR(CheckIsMapped(before, binding));
+        return binding;
+      });
 }
 
 bool WeightBuffer::asleep() const {
