@@ -398,6 +398,9 @@ class WeightBuffer {
   // An update failed after its first write: what the buffer holds is a mixture. Left by a good
   // Update, or by Reset, with which the caller answers for the content.
   bool undefined() const;
+  // Waits for GPUs that the update has given up. DEADLINE_EXCEEDED names one that has not ended
+  // what it writes or reads: call again, which waits again; while one writes, the buffer stays
+  // undefined. FAILED_PRECONDITION: it is published, or another verb is under way.
   absl::Status Reset();
 
   // The version held or published; an empty sequence: none.

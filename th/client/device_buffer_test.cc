@@ -412,6 +412,35 @@ TEST_F(DeviceBufferTest, UpdateIntoAGpuThatHangsFailsAndNamesItAndThoseOfAnother
   }
 }
 
+TEST_F(DeviceBufferTest, ResetLeavesABufferUndefinedThatAGpuStillWrites) {
+  const FakeCuda fake;
+  DeviceShard trained(&other_device_), received(&device_);
+  Worker trainer = Join("trainer", trained, {"tcp"}), rollout = Join("rollout", received, {"tcp"});
+  trained.FillWith(1);
+  Publish(trainer, 1);
+  ASSERT_OK(trainer.buffer.AwaitSealed(absl::Seconds(20)));
+  fake.HoldStreamsOf(0, true);
+  ASSERT_FALSE(rollout.buffer.Update(Latest()).ok());
+  ASSERT_TRUE(rollout.buffer.undefined());
+  const auto in_use = StatusIs(absl::StatusCode::kDeadlineExceeded,
+                               HasSubstr(absl::StrCat("GPU ", device_.pci_address())));
+  EXPECT_THAT(rollout.buffer.Reset(), in_use);
+  EXPECT_TRUE(rollout.buffer.undefined());
+  EXPECT_THAT(rollout.buffer.Publish(2), StatusIs(absl::StatusCode::kFailedPrecondition))
+      << "its bytes may still change";
+  absl::Notification reset;
+  std::thread resetting([&] {
+    EXPECT_OK(rollout.buffer.Reset());
+    reset.Notify();
+  });
+  EXPECT_FALSE(reset.WaitForNotificationWithTimeout(absl::Milliseconds(300)));
+  fake.HoldStreams(false);
+  resetting.join();
+  EXPECT_FALSE(rollout.buffer.undefined());
+  received.FillWith(2);
+  Publish(rollout, 2);
+}
+
 // A published buffer whose GPU does not end what it sums out of it, and one in host memory beside.
 class StuckGpuTest : public DeviceBufferTest {
  protected:

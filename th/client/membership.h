@@ -124,8 +124,8 @@ class Membership final : public SessionAccess,
   // The same for a caller that does not wait: `then` runs on th-control when AwaitWritable would
   // have returned.
   void WhenWritable(std::shared_ptr<LocalBuffer> buffer, std::function<void()> then);
-  // Blocks until readers of what was checked have let go. What the session refuses;
-  // DEADLINE_EXCEEDED.
+  // Blocks until no GPU writes the memory, and readers of what was checked have let go. What the
+  // session refuses; DEADLINE_EXCEEDED: the buffer is undefined still where a GPU writes it.
   absl::Status Reset(LocalBuffer& buffer);
   // The caller's memory of the buffer; no regions where all of it is the host's.
   StorageMemory MemoryOf(const LocalBuffer& buffer);
@@ -241,6 +241,7 @@ class Membership final : public SessionAccess,
     kSleep,     // it is withdrawn from the data plane
     kWake,      // it is bound where it lay, and wakes
     kSnapshot,  // this thread reads it
+    kReset,     // this thread waits for GPUs that write it
     kWithdraw,  // the buffer ends
   };
   // Closes the buffer to verbs, until ReleaseMemory, once its memory may be changed for another and
@@ -250,6 +251,8 @@ class Membership final : public SessionAccess,
   void ReleaseMemory(const LocalBuffer& buffer);
   // Of a buffer that is claimed: its memory is `binding` from now on, and it is awake.
   absl::Status BindAwake(LocalBuffer& buffer, const TensorBinding& binding);
+  // Has the session take the caller's word for the content, once no GPU writes it any more.
+  absl::Status LeaveUndefined(const LocalBuffer& buffer);
 
   // Until the server has taken the buffer; unregisters what it refuses.
   absl::Status AwaitReady(LocalBuffer& buffer, absl::string_view name, absl::Duration timeout);

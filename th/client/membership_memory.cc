@@ -37,7 +37,7 @@ void Membership::WhenWritable(std::shared_ptr<LocalBuffer> buffer, std::function
 }
 
 absl::Status Membership::Reset(LocalBuffer& buffer) {
-  TH_RETURN_IF_ERROR(Handle(event::Reset{buffer.id()}).status);
+  TH_RETURN_IF_ERROR(LeaveUndefined(buffer));
   {
     // Readers of what was checked are being cut.
     absl::MutexLock lock(&mu_);
@@ -50,6 +50,24 @@ absl::Status Membership::Reset(LocalBuffer& buffer) {
   }
   AwaitWritable(buffer);
   return buffer.device_status();
+}
+
+// A GPU that an update has given up may write at any later time: the content that the caller
+// answers for would change after all. What GPUs read is waited for afterwards, once no reader asks
+// for more.
+absl::Status Membership::LeaveUndefined(const LocalBuffer& buffer) {
+  bool is_claimed = false;
+  {
+    absl::MutexLock lock(&mu_);
+    TH_RETURN_IF_ERROR(CheckUnclaimed(buffer.id()));
+    is_claimed = session_.buffer_state(buffer.id()) == BufferState::kUndefined;
+    // Or an update that begins meanwhile could fail with another GPU at work.
+    if (is_claimed) claimed_[buffer.id()] = Claim::kReset;
+  }
+  if (!is_claimed) return Handle(event::Reset{buffer.id()}).status;
+  const absl::Cleanup release = [&] { ReleaseMemory(buffer); };
+  TH_RETURN_IF_ERROR(buffer.store()->AwaitDevices(kDeviceTime));
+  return Handle(event::Reset{buffer.id()}).status;
 }
 
 absl::Status Membership::ClaimMemory(const LocalBuffer& buffer, Claim claim) {
@@ -155,6 +173,8 @@ absl::Status Membership::CheckUnclaimed(BufferId buffer) const {
       break;
     case Claim::kSnapshot:
       return absl::FailedPreconditionError("another thread is taking a snapshot of the buffer");
+    case Claim::kReset:
+      return absl::FailedPreconditionError("another thread is resetting the buffer");
     case Claim::kWithdraw:
       return absl::FailedPreconditionError("another thread is ending the buffer");
   }

@@ -283,6 +283,9 @@ TH_EXPORT th_status th_buffer_wake(th_buffer* buffer);
 /* Nonzero: an update failed after its first write; do not serve. */
 TH_EXPORT int32_t th_buffer_undefined(th_buffer* buffer);
 /* Leaves "undefined": the caller answers for the content. */
+/* Leaves undefined: the caller answers for the content. TH_DEADLINE_EXCEEDED names the GPU that has
+ * not ended what it writes or reads: call this again; while one writes, the buffer stays undefined.
+ */
 TH_EXPORT th_status th_buffer_reset(th_buffer* buffer);
 /* What the buffer holds: as th_await_published, or null when it holds nothing. */
 TH_EXPORT th_status th_buffer_version(th_buffer* buffer, char** version);
