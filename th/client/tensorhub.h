@@ -51,6 +51,22 @@
 #if defined(_WIN32)
 #error "TensorHub runs on Linux"
 #endif
+
+/* A struct of this type whose size is set and all else zero: what the _INIT macros are. Either form
+ * compiles without a warning (-Wmissing-field-initializers) in its language. */
+#ifdef __cplusplus
+template <typename Struct>
+inline Struct th_sized() {  // NOLINT(readability-identifier-naming)
+  Struct sized = Struct();
+  sized.struct_size = sizeof(Struct);
+  return sized;
+}
+#define TH_SIZED(type) th_sized<type>()
+#else
+#define TH_SIZED(type) \
+  { .struct_size = sizeof(type) }
+#endif
+
 #define TH_EXPORT __attribute__((visibility("default")))
 
 #ifdef __cplusplus
@@ -123,8 +139,7 @@ typedef struct th_join_options {
    * the process; what is beyond it is served over the next transport. 0: 1 TiB. */
   uint64_t rdma_registered_limit_bytes;
 } th_join_options;
-#define TH_JOIN_OPTIONS_INIT \
-  { sizeof(th_join_options) }
+#define TH_JOIN_OPTIONS_INIT TH_SIZED(th_join_options)
 
 typedef struct th_tensor {
   size_t struct_size; /* the same in all tensors of an array: its stride */
@@ -147,8 +162,7 @@ typedef struct th_register_options {
   uint64_t segment_bytes; /* 0: chosen from the shard's size */
   int32_t no_checksums;   /* nonzero: none are taken */
 } th_register_options;
-#define TH_REGISTER_OPTIONS_INIT \
-  { sizeof(th_register_options) }
+#define TH_REGISTER_OPTIONS_INIT TH_SIZED(th_register_options)
 
 typedef struct th_publish_options {
   size_t struct_size;
@@ -161,8 +175,7 @@ typedef struct th_publish_options {
    * written again at once. RESOURCE_EXHAUSTED without room. Readers of this host may attach it. */
   int32_t snapshot;
 } th_publish_options;
-#define TH_PUBLISH_OPTIONS_INIT \
-  { sizeof(th_publish_options) }
+#define TH_PUBLISH_OPTIONS_INIT TH_SIZED(th_publish_options)
 
 typedef struct th_unpublish_options {
   size_t struct_size;
@@ -173,8 +186,7 @@ typedef struct th_unpublish_options {
   int32_t drop_retained;
   double offload_timeout; /* of a copy, beside timeout; 0: 60 */
 } th_unpublish_options;
-#define TH_UNPUBLISH_OPTIONS_INIT \
-  { sizeof(th_unpublish_options) }
+#define TH_UNPUBLISH_OPTIONS_INIT TH_SIZED(th_unpublish_options)
 
 enum { TH_SEEDING_WAIT = 0, TH_SEEDING_SKIP = 1, TH_SEEDING_COPY = 2 };
 
@@ -191,8 +203,7 @@ typedef struct th_update_options {
    */
   int32_t when_seeding;
 } th_update_options;
-#define TH_UPDATE_OPTIONS_INIT \
-  { sizeof(th_update_options) }
+#define TH_UPDATE_OPTIONS_INIT TH_SIZED(th_update_options)
 
 typedef struct th_attach_options {
   size_t struct_size;
@@ -206,8 +217,7 @@ typedef struct th_attach_options {
   int32_t verify; /* nonzero: as th_attached_verify, before th_attach returns */
   double timeout; /* of the attach, without the reading of `verify`; 0: 60 */
 } th_attach_options;
-#define TH_ATTACH_OPTIONS_INIT \
-  { sizeof(th_attach_options) }
+#define TH_ATTACH_OPTIONS_INIT TH_SIZED(th_attach_options)
 
 /* One tensor of an attached version. All pointers are good until th_attached_free. */
 typedef struct th_attached_tensor {
@@ -221,8 +231,7 @@ typedef struct th_attached_tensor {
   const int64_t* global_shape;
   const int64_t* slice_begin;
 } th_attached_tensor;
-#define TH_ATTACHED_TENSOR_INIT \
-  { sizeof(th_attached_tensor) }
+#define TH_ATTACHED_TENSOR_INIT TH_SIZED(th_attached_tensor)
 
 /* TH_ABI_VERSION of the library that is loaded. */
 TH_EXPORT uint32_t th_abi_version(void);
