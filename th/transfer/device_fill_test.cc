@@ -65,7 +65,7 @@ class DeviceFillTest : public DeviceFillTestBed {
     passed.WaitForNotification();
   }
 
-  // The same of th-stage, which sums a segment of `node` after it.
+  // The same of th-stage-gpu, which sums a segment of `node` after it.
   void PassStaging(const TestNode& node) {
     absl::Notification passed;
     const auto wanted = std::make_shared<int>(0);

@@ -109,7 +109,7 @@ std::shared_ptr<DeviceStaging> DeviceStaging::Create(const Limits& limits) {
   std::shared_ptr<DeviceStaging> staging(new DeviceStaging);
   staging->outgoing_pool_ = std::make_shared<StagingPool>(
       limits.outgoing_bytes, [weak = std::weak_ptr<DeviceStaging>(staging)] {
-        if (const auto self = weak.lock()) self->PostCopy();
+        if (const auto self = weak.lock()) self->PostCopies();
       });
   staging->landing_pool_ = std::make_shared<StagingPool>(
       limits.landing_bytes, [weak = std::weak_ptr<DeviceStaging>(staging)] {
@@ -118,82 +118,100 @@ std::shared_ptr<DeviceStaging> DeviceStaging::Create(const Limits& limits) {
   return staging;
 }
 
+DeviceStaging::CopyLane& DeviceStaging::LaneOf(const SegmentStore& store) {
+  return lanes_[store.device_names()];
+}
+
 void DeviceStaging::CopyOut(CopyRequest request) {
-  {
-    absl::MutexLock lock(&mu_);
-    const auto same = std::find_if(
-        copy_queues_.begin(), copy_queues_.end(), [&](const std::deque<CopyRequest>& queue) {
-          const std::weak_ptr<const void>& wanted = queue.front().wanted;
-          return !wanted.owner_before(request.wanted) && !request.wanted.owner_before(wanted);
-        });
-    if (same == copy_queues_.end()) {
-      copy_queues_.emplace_back().push_back(std::move(request));
-    } else {
-      same->push_back(std::move(request));
-    }
+  absl::MutexLock lock(&mu_);
+  CopyLane& lane = LaneOf(*request.store);
+  const auto same = std::find_if(
+      lane.queues.begin(), lane.queues.end(), [&](const std::deque<CopyRequest>& queue) {
+        const std::weak_ptr<const void>& wanted = queue.front().wanted;
+        return !wanted.owner_before(request.wanted) && !request.wanted.owner_before(wanted);
+      });
+  if (same == lane.queues.end()) {
+    lane.queues.emplace_back().push_back(std::move(request));
+  } else {
+    same->push_back(std::move(request));
   }
-  PostCopy();
+  PostCopy(lane);
 }
 
 bool DeviceStaging::IsOutgoingSlotAwaited() const {
   absl::MutexLock lock(&mu_);
-  return first_lacks_slot_ && std::any_of(copy_queues_.begin(), copy_queues_.end(),
-                                          [](const std::deque<CopyRequest>& queue) {
-                                            return !queue.front().wanted.expired();
-                                          });
+  return std::any_of(lanes_.begin(), lanes_.end(), [](const auto& entry) {
+    const CopyLane& lane = entry.second;
+    return lane.first_lacks_slot && std::any_of(lane.queues.begin(), lane.queues.end(),
+                                                [](const std::deque<CopyRequest>& queue) {
+                                                  return !queue.front().wanted.expired();
+                                                });
+  });
 }
 
 void DeviceStaging::TakeSum(SumRequest request) {
-  stage_thread_.Post([request = std::move(request)] {
+  absl::MutexLock lock(&mu_);
+  LaneOf(*request.store).thread.Post([request = std::move(request)] {
     if (request.wanted.expired()) return;
     AnswerIfWanted(request, request.store->TakeSum(request.segment));
   });
 }
 
-void DeviceStaging::PostCopy() {
-  stage_thread_.Post([weak = weak_from_this()] {
-    if (const auto self = weak.lock()) self->CopyFirst();
+void DeviceStaging::PostCopy(CopyLane& lane) {
+  lane.thread.Post([weak = weak_from_this(), &lane] {
+    if (const auto self = weak.lock()) self->CopyFirst(lane);
   });
 }
 
-// The request whose turn it is; null: there is none. It stays in place, as th-stage alone removes
-// requests.
-const DeviceStaging::CopyRequest* DeviceStaging::DropUnwantedAndFindFirst() {
+// To all that have requests: one that has just found no slot does not say so yet.
+void DeviceStaging::PostCopies() {
+  absl::MutexLock lock(&mu_);
+  for (auto& [devices, lane] : lanes_) {
+    if (!lane.queues.empty()) PostCopy(lane);
+  }
+}
+
+// The request whose turn it is; null: there is none. It stays in place, as the lane's thread alone
+// removes requests.
+const DeviceStaging::CopyRequest* DeviceStaging::DropUnwantedAndFindFirst(CopyLane& lane) {
   std::deque<CopyRequest> unwanted;  // ends outside of the lock
   absl::MutexLock lock(&mu_);
-  while (!copy_queues_.empty()) {
-    if (!copy_queues_.front().front().wanted.expired()) return &copy_queues_.front().front();
-    unwanted.push_back(TakeFirst());
+  while (!lane.queues.empty()) {
+    const CopyRequest& first = lane.queues.front().front();
+    if (!first.wanted.expired()) return &first;
+    unwanted.push_back(TakeFirst(lane));
   }
-  first_lacks_slot_ = false;
+  lane.first_lacks_slot = false;
   return nullptr;
 }
 
 // Whoever has asked for more waits behind the others.
-DeviceStaging::CopyRequest DeviceStaging::TakeFirst() {
-  std::deque<CopyRequest> queue = std::move(copy_queues_.front());
-  copy_queues_.pop_front();
+DeviceStaging::CopyRequest DeviceStaging::TakeFirst(CopyLane& lane) {
+  std::deque<CopyRequest> queue = std::move(lane.queues.front());
+  lane.queues.pop_front();
   CopyRequest next = std::move(queue.front());
   queue.pop_front();
-  if (!queue.empty()) copy_queues_.push_back(std::move(queue));
+  if (!queue.empty()) lane.queues.push_back(std::move(queue));
   return next;
 }
 
 // One at a time, so that the thread can end between two. Where no slot is free the next one that
 // comes back posts this again.
-void DeviceStaging::CopyFirst() {
-  const CopyRequest* const first = DropUnwantedAndFindFirst();
+void DeviceStaging::CopyFirst(CopyLane& lane) {
+  const CopyRequest* const first = DropUnwantedAndFindFirst(lane);
   if (first == nullptr) return;
   absl::StatusOr<std::shared_ptr<StagingSlot>> slot =
       outgoing_pool_->Take(*first->device, SlotBytes(first->store->layout()));
+  // What it was to take of the limit is there for other GPUs.
+  if (!slot.ok()) PostCopies();
   std::optional<CopyRequest> next;
   {
     absl::MutexLock lock(&mu_);
-    first_lacks_slot_ = slot.ok() && *slot == nullptr;
-    if (first_lacks_slot_) return;
-    next = TakeFirst();
+    lane.first_lacks_slot = slot.ok() && *slot == nullptr;
+    if (lane.first_lacks_slot) return;
+    next = TakeFirst(lane);
+    PostCopy(lane);
   }
-  PostCopy();
   if (next->wanted.expired()) return;  // it has ended while the slot was taken
   AnswerIfWanted(*next, CopyInto(*next, std::move(slot)));
 }

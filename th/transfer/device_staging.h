@@ -19,9 +19,10 @@
 // readers that take nothing, and so keep their slots, never hold up what is received. Whoever keeps
 // slots for such a reader gives them back once others wait (IsOutgoingSlotAwaited).
 //
-// Thread-safe. Threads: th-stage copies out and takes sums, th-land pins slots, and th-land-gpu,
-// one for each GPU, runs what Post was given, so that a GPU that hangs holds up the landings of no
-// other; each blocks on the device and on nothing else.
+// Thread-safe. Threads: th-stage-gpu, one for each GPU, copies out and takes sums, th-land pins
+// slots, and th-land-gpu, one for each GPU, runs what Post was given, so that a GPU that hangs
+// holds up what comes out of, and goes into, no other; each blocks on the device and on nothing
+// else.
 #ifndef TH_TRANSFER_DEVICE_STAGING_H_
 #define TH_TRANSFER_DEVICE_STAGING_H_
 
@@ -119,12 +120,13 @@ class DeviceStaging : public std::enable_shared_from_this<DeviceStaging> {
     SegmentIndex segment;
     // Ends with the caller's wish: from then on nothing is copied, and `done` is not called.
     std::weak_ptr<const void> wanted;
-    // On th-stage. CANCELLED: the publication has ended, or the segment is not held any more.
+    // On th-stage-gpu. CANCELLED: the publication has ended, or the segment is not held any more.
     std::function<void(absl::StatusOr<StagedSegment>)> done;
   };
-  // Callers, told apart by `wanted`, take turns, so that one that asks for much does not keep
-  // others waiting; each is served in the order of its calls. A request waits while all slots are
-  // in use. Each caller bounds its own requests.
+  // Callers, told apart by `wanted`, take turns at a GPU, so that one that asks for much does not
+  // keep others waiting; each is served in the order of its calls. A request waits while all slots
+  // are in use, which those of all GPUs share; a GPU that hangs keeps the slot that it copies into.
+  // Each caller bounds its own requests.
   void CopyOut(CopyRequest request);
   // True while a segment that is still wanted waits for a slot, all of which are in use.
   bool IsOutgoingSlotAwaited() const;
@@ -132,7 +134,7 @@ class DeviceStaging : public std::enable_shared_from_this<DeviceStaging> {
     std::shared_ptr<SegmentStore> store;  // shared with transfers
     SegmentIndex segment;
     std::weak_ptr<const void> wanted;        // as of a CopyRequest
-    std::function<void(absl::Status)> done;  // on th-stage, as of a CopyRequest
+    std::function<void(absl::Status)> done;  // on th-stage-gpu, as of a CopyRequest
   };
   // Has a segment summed where it lies (SegmentStore::TakeSum), for readers that copy it from
   // there. Requests are served in the order of the calls.
@@ -165,29 +167,38 @@ class DeviceStaging : public std::enable_shared_from_this<DeviceStaging> {
   uint64_t landing_bytes() const { return landing_pool_->pinned_bytes(); }
 
  private:
-  DeviceStaging() : stage_thread_("th-stage"), land_thread_("th-land") {}
-  void PostCopy();
-  void CopyFirst();
+  // What is copied out of one GPU, or of a set of them that buffers lie on, and its thread.
+  struct CopyLane {
+    // The requests of each `wanted`, which take turns from queue to queue; no queue is empty.
+    std::deque<std::deque<CopyRequest>> queues;
+    bool first_lacks_slot = false;  // the first request of the first queue
+    TaskThread thread{"th-stage-gpu"};
+  };
+
+  DeviceStaging() : land_thread_("th-land") {}
+  CopyLane& LaneOf(const SegmentStore& store) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void PostCopy(CopyLane& lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void PostCopies();
+  void CopyFirst(CopyLane& lane);
   static absl::StatusOr<StagedSegment> CopyInto(const CopyRequest& request,
                                                 absl::StatusOr<std::shared_ptr<StagingSlot>> slot);
-  const CopyRequest* DropUnwantedAndFindFirst();
-  CopyRequest TakeFirst() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  const CopyRequest* DropUnwantedAndFindFirst(CopyLane& lane);
+  static CopyRequest TakeFirst(CopyLane& lane);
   void PostSlotRequest();
   void AnswerSlotRequest();
   absl::StatusOr<std::shared_ptr<StagingSlot>> PrepareOne(const SegmentStore& store);
 
   mutable absl::Mutex mu_;
-  // The requests of each `wanted`, which take turns from queue to queue; no queue is empty.
-  std::deque<std::deque<CopyRequest>> copy_queues_ ABSL_GUARDED_BY(mu_);
-  bool first_lacks_slot_ ABSL_GUARDED_BY(mu_) = false;  // the first request of the first queue
   std::deque<SlotRequest> slot_requests_ ABSL_GUARDED_BY(mu_);  // one of each fill
   // Shared with their slots. Not changed after Create.
   std::shared_ptr<StagingPool> outgoing_pool_;
   std::shared_ptr<StagingPool> landing_pool_;
-  TaskThread stage_thread_;
   TaskThread land_thread_;
+  // The next two by the names of the GPUs that a buffer lies on: at most one for each set of GPUs
+  // that buffers have lain on. They end first. Lanes stay where they are and are guarded by mu_,
+  // but for their threads.
+  std::map<std::string, CopyLane> lanes_ ABSL_GUARDED_BY(mu_);
   absl::Mutex gpu_threads_mu_;
-  // By what Post was given; at most one for each set of GPUs that buffers lie on. They end first.
   std::map<std::string, TaskThread> gpu_threads_ ABSL_GUARDED_BY(gpu_threads_mu_);
 };
 

@@ -136,7 +136,7 @@ class Shard {
   }
 
   using Take = std::function<absl::Status(SegmentIndex, absl::Span<const std::byte>)>;
-  // Has every segment copied out and taken, on th-stage.
+  // Has every segment copied out and taken, on th-stage-gpu.
   absl::Status CopyOut(const Take& take) {
     const auto wanted = std::make_shared<int>(0);
     Tally tally;

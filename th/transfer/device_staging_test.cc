@@ -86,9 +86,10 @@ class DeviceStagingTest : public ::testing::Test {
     shard_.store()->Publish(BufferGeneration(1));
   }
 
-  void CopyOut(uint64_t segment) {
-    staging_->CopyOut({.store = shard_.store(),
-                       .device = shard_.device_side(),
+  void CopyOut(uint64_t segment) { CopyOutOf(shard_, segment); }
+  void CopyOutOf(const TestShard& shard, uint64_t segment) {
+    staging_->CopyOut({.store = shard.store(),
+                       .device = shard.device_side(),
                        .segment = SegmentIndex(segment),
                        .wanted = wanted_,
                        .done = [this](absl::StatusOr<StagedSegment> staged) {
@@ -128,10 +129,11 @@ class DeviceStagingTest : public ::testing::Test {
     staging_->PostPinning([&] { passed.Notify(); });
     passed.WaitForNotification();
   }
-  // The same of th-stage.
-  void PassStaging() {
+  // The same of the thread that copies out of the shard's GPU.
+  void PassStaging() { PassStagingOf(shard_); }
+  void PassStagingOf(const TestShard& shard) {
     absl::Notification passed;
-    staging_->TakeSum({.store = shard_.store(),
+    staging_->TakeSum({.store = shard.store(),
                        .segment = SegmentIndex(0),
                        .wanted = wanted_,
                        .done = [&](const absl::Status&) { passed.Notify(); }});
@@ -265,6 +267,78 @@ TEST_F(DeviceStagingTest, NobodyIsAnsweredWhoEndsWhileTheDeviceIsAtWork) {
   end_meanwhile(take_sum);
   end_meanwhile(copy_out);  // while the segment is copied into that slot
   end_meanwhile(await_landing);
+}
+
+TEST_F(DeviceStagingTest, GpuThatHangsHoldsUpNoOther) {
+  CudaTestDevice other_device(1);
+  TestShard other({.tensor_bytes = {4 * kSlot}, .device = &other_device});
+  other.FillWith(3);
+  other.store()->Publish(BufferGeneration(1));
+  const FakeCuda fake;
+  fake.HoldStreamsOf(0, true);
+  CopyOut(0);
+  fake.AwaitHeld();
+  for (uint64_t i = 0; i < 4; ++i) {
+    CopyOutOf(other, i);
+    ASSERT_OK_AND_ASSIGN(const StagedSegment staged, Staged(i));
+    EXPECT_EQ(Bytes(staged), other.BytesOf(SegmentIndex(i)));
+    absl::MutexLock lock(&mu_);
+    staged_[i] = absl::CancelledError("sent");
+  }
+  PassStagingOf(other);
+  fake.HoldStreams(false);
+  ASSERT_OK_AND_ASSIGN(const StagedSegment held, Staged(4));
+  EXPECT_EQ(Bytes(held), shard_.BytesOf(SegmentIndex(0)));
+}
+
+TEST_F(DeviceStagingTest, SlotThatComesBackIsAnyGpus) {
+  CudaTestDevice other_device(1);
+  TestShard other({.tensor_bytes = {kSlot}, .device = &other_device});
+  other.FillWith(3);
+  other.store()->Publish(BufferGeneration(1));
+  CopyOut(0);
+  CopyOut(1);
+  AwaitStaged(2);
+  CopyOutOf(other, 0);
+  PassStagingOf(other);
+  EXPECT_TRUE(staging_->IsOutgoingSlotAwaited());
+  {
+    absl::MutexLock lock(&mu_);
+    staged_[0] = absl::CancelledError("sent");
+  }
+  ASSERT_OK_AND_ASSIGN(const StagedSegment staged, Staged(2));
+  EXPECT_EQ(Bytes(staged), other.BytesOf(SegmentIndex(0)));
+}
+
+// Meanwhile it counts as pinned, and another GPU finds the limit reached.
+TEST_F(DeviceStagingTest, SlotThatCannotBePinnedLeavesItsRoomToAnotherGpu) {
+  CudaTestDevice other_device(1);
+  const TestShard refused(
+      {.tensor_bytes = {2 * kSlot}, .segment_bytes = 2 * kSlot, .device = &other_device});
+  const auto side = std::make_shared<GatedSide>(refused.device_side());
+  const auto store = std::make_shared<SegmentStore>(
+      refused.store()->shared_layout(),
+      StorageMemory{.regions = {refused.store()->regions()[0]}, .device = side});
+  store->Publish(BufferGeneration(1));
+  side->Close();
+  absl::Notification told;
+  staging_->CopyOut({.store = store,
+                     .device = side,
+                     .segment = SegmentIndex(0),
+                     .wanted = wanted_,
+                     .done = [&](const absl::StatusOr<StagedSegment>& staged) {
+                       EXPECT_THAT(staged.status(), StatusIs(absl::StatusCode::kResourceExhausted));
+                       told.Notify();
+                     }});
+  side->AwaitEntered();
+  CopyOut(0);
+  PassStaging();
+  EXPECT_TRUE(staging_->IsOutgoingSlotAwaited());
+  const FakeCuda fake;
+  fake.Fail("cuMemHostAlloc", CUDA_ERROR_OUT_OF_MEMORY);
+  side->Open();
+  told.WaitForNotification();
+  EXPECT_OK(Staged(0).status());
 }
 
 TEST_F(DeviceStagingTest, SlotsOfOtherSizesMakeRoom) {
