@@ -1,6 +1,9 @@
 // What becomes of transfers when a way between two devices falls silent, or the source's process
 // ends or stands still: who is blamed, what is tried next, and when it is noticed. Over queue pairs
 // within this process, or to a process forked from it.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <pthread.h>
 #include <sched.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -16,10 +19,12 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "testing/status_matchers.h"
+#include "testing/under_sanitizer.h"
 #include "th/transfer/fill.h"
 #include "th/transfer/fill_test_bed.h"
 #include "th/transfer/ibverbs/fake_verbs.h"
@@ -46,14 +51,19 @@ constexpr FabricDeadlines kPatient{.probe = kPatience, .read = kPatience, .landi
 // The first segments of a source that receives the others later.
 constexpr uint64_t kFirst = 8;
 
+constexpr uint8_t kSourceHost = 1, kReaderHost = 2;
+
+ibverbs::Gid GidOf(uint8_t rail, uint8_t host) {
+  ibverbs::Gid gid{};
+  gid[10] = gid[11] = 0xff;
+  gid[12] = 10;
+  gid[14] = rail;
+  gid[15] = host;
+  return gid;
+}
+
 FakeRdmaDevice Roce(const char* name, uint8_t rail, uint8_t host) {
-  ibverbs::GidEntry gid;
-  gid.gid[10] = gid.gid[11] = 0xff;
-  gid.gid[12] = 10;
-  gid.gid[14] = rail;
-  gid.gid[15] = host;
-  gid.type = ibverbs::GidType::kRoceV2;
-  return {.name = name, .gids = {gid}};
+  return {.name = name, .gids = {{.gid = GidOf(rail, host), .type = ibverbs::GidType::kRoceV2}}};
 }
 
 TestShard::Spec OneTensor(uint64_t bytes) {
@@ -64,12 +74,11 @@ TestShard::Spec OneTensor(uint64_t bytes) {
 class FabricFailuresTest : public ::testing::Test {
  protected:
   FabricFailuresTest() {
-    verbs_.devices = {Roce("source0", 0, 1), Roce("source1", 1, 1), Roce("reader0", 0, 2),
-                      Roce("reader1", 1, 2)};
+    verbs_.devices = {Roce("source0", 0, kSourceHost), Roce("source1", 1, kSourceHost),
+                      Roce("reader0", 0, kReaderHost), Roce("reader1", 1, kReaderHost)};
   }
   ~FabricFailuresTest() override {
     for (const FakeRdmaDevice& device : verbs_.devices) SilenceLoopback(device.name, false);
-    ibverbs::ReadLoopbackAcross(0);
   }
 
   std::unique_ptr<Transport> NewTransport(std::vector<std::string> devices,
@@ -305,7 +314,8 @@ TEST_F(FabricFailuresTest, ARailThatFailsBeforeAnyOtherIsAdmittedIsLeftForTheOth
 
 // ---- a process that ends or stands still
 
-// A process that serves the first segments of 2 MiB over source0, for as long as this lives.
+// A process that serves 2 MiB over source0, for as long as this lives, and is read over reader0:
+// the first segments, and all from SIGUSR1 on.
 class ServingProcess {
  public:
   explicit ServingProcess(std::function<std::unique_ptr<Transport>()> new_transport) {
@@ -318,12 +328,12 @@ class ServingProcess {
     EXPECT_GT(read(ends[0], address.data(), address.size() - 1), 0);
     close(ends[0]);
     endpoint_ = {.address = address.data(), .transport = kIbverbsTransport, .site = ""};
-    ibverbs::ReadLoopbackAcross(pid_);
+    ibverbs::ReadLoopbackAcross(GidOf(0, kSourceHost), pid_);
   }
   ~ServingProcess() {
     Signal(SIGKILL);
     EXPECT_EQ(waitpid(pid_, nullptr, 0), pid_);
-    ibverbs::ReadLoopbackAcross(0);
+    ibverbs::ReadLoopbackAcross(GidOf(0, kSourceHost), 0);
   }
   ServingProcess(const ServingProcess&) = delete;
   ServingProcess& operator=(const ServingProcess&) = delete;
@@ -333,12 +343,19 @@ class ServingProcess {
  private:
   [[noreturn]] static void Serve(const std::function<std::unique_ptr<Transport>()>& new_transport,
                                  int fd) {
+    sigset_t told;
+    sigemptyset(&told);
+    sigaddset(&told, SIGUSR1);
+    pthread_sigmask(SIG_BLOCK, &told, nullptr);
     TestShard shard(OneTensor(2 << 20));
     shard.FillWith(1);
     shard.store()->BeginFill(BufferGeneration(1), {});
-    for (uint64_t i = 0; i < kFirst; ++i) {
-      shard.store()->MarkHeld(SegmentIndex(i), shard.SumOf(SegmentIndex(i)));
-    }
+    const auto hold = [&shard](uint64_t begin, uint64_t end) {
+      for (uint64_t i = begin; i < end; ++i) {
+        shard.store()->MarkHeld(SegmentIndex(i), shard.SumOf(SegmentIndex(i)));
+      }
+    };
+    hold(0, kFirst);
     TestHolder holder(shard.store());
     const auto transport = new_transport();
     const auto memory = transport->Attach(shard.store()->regions());
@@ -346,6 +363,9 @@ class ServingProcess {
     transport->AddHolder(kHolderWorker, &holder);
     const std::string address = transport->endpoints()[0].address;
     if (write(fd, address.data(), address.size()) < 0) _exit(3);
+    int signal = 0;
+    sigwait(&told, &signal);
+    hold(kFirst, shard.segment_count());
     while (true) pause();
   }
 
@@ -418,6 +438,110 @@ TEST_F(LostProcessTest, AStoppedSourceIsNoticedWithinHalfASecond) {
     fastest = std::min(fastest, NoticeOfAStoppedOne());
   }
   EXPECT_LE(fastest, absl::Milliseconds(500));
+}
+
+// ---- a host that is gone
+
+// An address at which nobody answers, not even the system: connections to it are neither made nor
+// refused.
+class UnansweredAddress {
+ public:
+  UnansweredAddress() {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    auto* const any = reinterpret_cast<sockaddr*>(&address);
+    socklen_t length = sizeof(address);
+    EXPECT_EQ(bind(listening_, any, length), 0);
+    EXPECT_EQ(listen(listening_, 0), 0);
+    EXPECT_EQ(getsockname(listening_, any, &length), 0);
+    // The only one that it has room for, which is never accepted.
+    EXPECT_EQ(connect(waiting_, any, length), 0);
+    text_ = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
+  }
+  ~UnansweredAddress() {
+    close(waiting_);
+    close(listening_);
+  }
+  UnansweredAddress(const UnansweredAddress&) = delete;
+  UnansweredAddress& operator=(const UnansweredAddress&) = delete;
+  const std::string& text() const { return text_; }
+
+ private:
+  const int listening_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int waiting_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  std::string text_;
+};
+
+// The power of a source's host fails: its adapter answers no READ, its system closes and refuses no
+// connection, and its process says nothing. All limits and deadlines are as they come.
+class GoneHostTest : public FabricFailuresTest {
+ protected:
+  enum class While : uint8_t { kNothingIsRead, kSegmentsAreRead };
+
+  // How long a reader whose source's host goes takes to have all from another source.
+  absl::Duration TimeToGoOn(While when) {
+    const ServingProcess gone([this] { return NewTransport({"source0"}, TransportLimits()); });
+    TestNode other(NewTransport({"source1"}, TransportLimits()), WorkerId(13), OneTensor(2 << 20));
+    const auto reader = NewTransport({"reader0"}, TransportLimits(), FabricDeadlines());
+    const auto reader_tcp = NewTcpTransport({});
+    EXPECT_OK(reader_tcp.status());
+    const TestShard into(OneTensor(2 << 20));
+    const auto other_memory = Attached(*other.transport, other.shard);
+    const auto reader_memory = Attached(*reader, into);
+    other.Publish(1);
+    const UnansweredAddress gone_tcp;
+    AssignedSource first;
+    first.buffer = {kHolderWorker, kBuffer};
+    first.endpoints = {gone.endpoint(),
+                       {.address = gone_tcp.text(), .transport = kTcpTransport, .site = ""}};
+    first.generation = BufferGeneration(1);
+    first.capability = TestHolder(into.store()).Mint();
+
+    TestObserver observer;
+    into.store()->BeginFill(BufferGeneration(1), {});
+    const auto fill =
+        Fill::Start({.store = into.store()}, {reader.get(), reader_tcp->get()}, &observer);
+    observer.OnLoss([&](const TestObserver::Loss& loss) {
+      EXPECT_EQ(loss.source, first.buffer) << loss.detail;
+      fill->SetSources(AssignmentId(2), {other.AsSource()});
+    });
+    fill->SetRoot(other.shard.Root());
+    fill->SetSources(AssignmentId(1), {first});
+    AwaitHeld(*into.store(), kFirst);
+    const absl::Time gone_at = MonotonicNow();
+    ibverbs::ReadLoopbackAcross(GidOf(0, kSourceHost), ibverbs::kNoProcess);
+    if (when == While::kSegmentsAreRead) {
+      gone.Signal(SIGUSR1);
+      const absl::Time end = MonotonicNow() + kPatience;
+      while (ibverbs::LoopbackUnanswered() == 0 && MonotonicNow() < end) sched_yield();
+      EXPECT_GT(ibverbs::LoopbackUnanswered(), 0);
+    }
+    gone.Signal(SIGSTOP);
+    observer.AwaitComplete();
+    const absl::Duration took = MonotonicNow() - gone_at;
+    EXPECT_TRUE(into.Equals(other.shard));
+    fill->Stop();
+    observer.AwaitStopped();
+    return took;
+  }
+
+  // A busy machine may be late several times, but not each time.
+  void ExpectToGoOnInTime(While when) {
+    // Deadlines alone take 0.95 s where segments are read.
+    const absl::Duration bound = absl::Seconds(UnderSanitizer() ? 2 : 1);
+    absl::Duration fastest = absl::InfiniteDuration();
+    for (int i = 0; i < 10 && fastest > bound; ++i) fastest = std::min(fastest, TimeToGoOn(when));
+    EXPECT_LE(fastest, bound);
+  }
+};
+
+TEST_F(GoneHostTest, ReaderThatWaitsForSegmentsHasThemFromAnotherSourceWithinASecond) {
+  ExpectToGoOnInTime(While::kNothingIsRead);
+}
+
+TEST_F(GoneHostTest, ReaderThatReadsSegmentsHasThemFromAnotherSourceWithinASecond) {
+  ExpectToGoOnInTime(While::kSegmentsAreRead);
 }
 
 // ---- what is left

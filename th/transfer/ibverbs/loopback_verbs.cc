@@ -62,7 +62,8 @@ struct Fabric {
   std::map<uint32_t, Pair*> pairs ABSL_GUARDED_BY(mu);      // by number
   bool broken ABSL_GUARDED_BY(mu) = false;
   std::set<std::string> silent ABSL_GUARDED_BY(mu);  // devices
-  pid_t other_process ABSL_GUARDED_BY(mu) = 0;
+  // By the addresses of the devices that are of other processes.
+  std::map<Gid, pid_t> other_processes ABSL_GUARDED_BY(mu);
   size_t queues ABSL_GUARDED_BY(mu) = 0;
   size_t channels ABSL_GUARDED_BY(mu) = 0;
   uint32_t last_key ABSL_GUARDED_BY(mu) = 0;
@@ -266,7 +267,10 @@ bool CopyAcross(pid_t process, uint64_t from, std::byte* into, size_t bytes) {
 std::optional<ibv_wc_status> Read(const Fabric& fabric, const Pair& pair, const PostedRead& read)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(fabric.mu) {
   if (fabric.silent.count(pair.asked.device) > 0) return std::nullopt;
-  const bool here = fabric.other_process == 0;  // numbers are those of a process
+  Gid peer;
+  std::copy_n(pair.asked.attributes.ah_attr.grh.dgid.raw, peer.size(), peer.begin());
+  const auto other_process = fabric.other_processes.find(peer);
+  const bool here = other_process == fabric.other_processes.end();  // numbers are of a process
   if (fabric.broken || (here && fabric.pairs.count(pair.peer) == 0)) return IBV_WC_RETRY_EXC_ERR;
   uint64_t from = read.request.wr.rdma.remote_addr;
   for (const ibv_sge& piece : read.pieces) {
@@ -277,7 +281,7 @@ std::optional<ibv_wc_status> Read(const Fabric& fabric, const Pair& pair, const 
           Reach(fabric.regions, read.request.wr.rdma.rkey, from, piece.length);
       if (source == nullptr) return IBV_WC_REM_ACCESS_ERR;
       std::memcpy(into, source, piece.length);
-    } else if (!CopyAcross(fabric.other_process, from, into, piece.length)) {
+    } else if (!CopyAcross(other_process->second, from, into, piece.length)) {
       return std::nullopt;
     }
     from += piece.length;
@@ -340,9 +344,19 @@ void SilenceLoopback(const std::string& device, bool silent) {
   for (auto& [number, pair] : fabric.pairs) Answer(fabric, pair);
 }
 
-void ReadLoopbackAcross(pid_t process) {
-  const absl::MutexLock lock(&TheFabric().mu);
-  TheFabric().other_process = process;
+void ReadLoopbackAcross(const Gid& peer, pid_t process) {
+  Fabric& fabric = TheFabric();
+  const absl::MutexLock lock(&fabric.mu);
+  fabric.other_processes.erase(peer);
+  if (process != 0) fabric.other_processes[peer] = process;
+}
+
+size_t LoopbackUnanswered() {
+  Fabric& fabric = TheFabric();
+  const absl::MutexLock lock(&fabric.mu);
+  size_t unanswered = 0;
+  for (const auto& [number, pair] : fabric.pairs) unanswered += pair->unanswered.size();
+  return unanswered;
 }
 
 LoopbackObjects LoopbackAlive() {

@@ -10,9 +10,9 @@
 // is sent (SilenceLoopback); what else a network does (loss, time) is for Soft-RoCE
 // (reaching_verbs.h).
 //
-// A source may be another process, forked from this one (ReadLoopbackAcross): what its queue pairs
-// and keys are is not looked at then, and whatever it has mapped can be read. A stopped process is
-// read as its adapter would be, a dead one does not answer.
+// A device may be of another process, forked from this one (ReadLoopbackAcross): what its queue
+// pairs and keys are is not looked at then, and whatever it has mapped can be read. A stopped
+// process is read as its adapter would be, a dead one does not answer.
 #ifndef TH_TRANSFER_IBVERBS_LOOPBACK_VERBS_H_
 #define TH_TRANSFER_IBVERBS_LOOPBACK_VERBS_H_
 
@@ -39,8 +39,13 @@ void BreakLoopback(bool broken);
 // of queue pairs that are still there. Thread-safe.
 void SilenceLoopback(const std::string& device, bool silent);
 
-// All READs go to the memory of `process`. 0: to that of this process.
-void ReadLoopbackAcross(pid_t process);
+// All READs to the device with the address `peer` go to the memory of `process`. 0: to that of this
+// process; kNoProcess: nobody answers them, whatever device they leave by.
+inline constexpr pid_t kNoProcess = -1;
+void ReadLoopbackAcross(const Gid& peer, pid_t process);
+
+// The READs that are posted and that nobody has answered yet.
+size_t LoopbackUnanswered();
 
 // What is alive, of whichever library.
 struct LoopbackObjects {
