@@ -16,6 +16,7 @@ from tools.peer_bench import machine
 from tools.peer_bench import network
 from tools.peer_bench import report
 from tools.peer_bench import run
+from tools.peer_bench import schedule
 
 ROOT = pathlib.Path(os.path.abspath(__file__)).parent.parent.parent
 DESCRIPTION = """\
@@ -28,7 +29,8 @@ installed is named with the reason. The last line on stdout is the result: a tab
 EPILOG = """\
 peers: %s.
 Over TCP each setting is measured with the machine's own congestion control and with cubic, in a network of the bench's
-own (as root, or where users may make namespaces). An idle machine is needed for figures that count; docs/benchmarks/README.md says how to read them.
+own (as root, or where users may make namespaces); ours and the plain probe, which choose cubic on loopback by themselves,
+are measured held to the setting's, too. An idle machine is needed for figures that count; docs/benchmarks/README.md says how to read them.
 Exit status: 0 measured; 1 ours could not be measured; 2 usage; 130 interrupted.
 """
 SIZE = re.compile(r"^(\d+)(B|KiB|MiB|GiB)?$")
@@ -150,24 +152,28 @@ def measure(options, th, progress, arguments):
     without = network.enter() if options.transport == "tcp" else ""
     if without:
         congestions = [network.congestion()]  # another one would be the whole machine's
-        without += "; only its congestion control was measured"
+        without += "; only its congestion control was measured, and nobody was held to it"
+        all_contenders = [contender for contender in all_contenders if not contender.keeps_setting]
     settings = run.settings_of(options.readers, congestions)
-    progress.total = len(settings) * len(all_contenders) * options.rounds
+    progress.total = len(list(schedule.rounds(settings, all_contenders, options.rounds)))
     shape = peer.Shape(options.bytes, streams=options.streams, transport=options.transport)
     results = run.run_all(all_contenders, settings, options.rounds, shape, progress)
     return {"name": options.name or options.transport, "command": command_line(arguments), "machine": about,
             "transport": options.transport, "bytes": options.bytes, "rounds": options.rounds, "streams": options.streams,
-            "network": without, "missing": missing, "rows": rows(results, settings, all_contenders, options.transport)}
+            "network": without, "missing": missing, "rows": rows(results, settings, all_contenders)}
 
 
-def rows(results, settings, all_contenders, transport):
-    """Ours, the plain probe in our processes, the others; setting by setting."""
-    name, title, note = contenders.PLAIN[transport]
-    plain = {"name": name, "title": title, "version": "", "note": note, "verified": True}
-    facts = [contender.facts for contender in all_contenders]
-    ours = [fact for fact in facts if fact["name"].startswith("ours")]
-    others = [fact for fact in facts if not fact["name"].startswith("ours")]
-    return [results.row(setting, fact) for setting in settings for fact in ours + [plain] + others]
+def rows(results, settings, all_contenders):
+    """Ours, the plain probes in our processes, the others; setting by setting."""
+    found = []
+    for setting in settings:
+        there = [contender for contender in all_contenders if contender.runs_in(setting)]
+        facts = [contender.facts for contender in there]
+        plain = [contender.plain_facts for contender in there if contender.plain_facts]
+        ours = [fact for fact in facts if fact["name"].startswith("ours")]
+        others = [fact for fact in facts if not fact["name"].startswith("ours")]
+        found += [results.row(setting, fact) for fact in ours + plain + others]
+    return found
 
 
 def write(result, folder):

@@ -2,8 +2,10 @@
 is its own too.
 
   own = network.enter()                   # from here on this process and its children
-  network.set_congestion("cubic")
+  network.set_congestion("cubic")         # what sockets have that choose none
+  network.set_congestion("bbr", locked=True)  # what all have, whatever they choose
 """
+import contextlib
 import ctypes
 import fcntl
 import os
@@ -60,30 +62,48 @@ def available():
     return AVAILABLE.read_text(encoding="ascii").split()
 
 
-def set_congestion(name):
+def set_congestion(name, locked=False):
     """For sockets that are opened from here on in this process's network, which has to be one of its own unless the name
-    is what it has already. A kernel lets a network of one's own not choose its default freely, but the routes of its
-    loopback may carry any. Raises NetworkError."""
-    if congestion_of_sockets() == name:
+    is what it has already. With `locked` sockets that choose another are refused it. A kernel lets a network of one's
+    own not choose its default freely, but the routes of its loopback may carry any. Raises NetworkError."""
+    if (congestion_of_sockets(), is_locked()) == (name, locked):
         return
     for prefix in ("127.0.0.0/8", "127.0.0.1"):
         command = ["ip", "route", "replace", "local", prefix, "dev", "lo", "table", "local", "scope", "host",
-                   "src", "127.0.0.1", "congctl", name]
+                   "src", "127.0.0.1", "congctl"] + (["lock"] if locked else []) + [name]
         try:
             ran = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         except FileNotFoundError as error:
             raise NetworkError("there is no command ip on this machine: apt-get install iproute2") from error
         if ran.returncode != 0:
             raise NetworkError("%s: %s" % (" ".join(command), ran.stderr.strip()))
-    if congestion_of_sockets() != name:
+    if (congestion_of_sockets(), is_locked()) != (name, locked):
         raise NetworkError("the congestion control %s cannot be set; take --congestion default" % name)
 
 
-def congestion_of_sockets():
-    """What a connection over loopback really has."""
+@contextlib.contextmanager
+def connection():
+    """A connection over loopback."""
     with socket.socket() as listener, socket.socket() as connected:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         connected.connect(listener.getsockname())
+        yield connected
+
+
+def congestion_of_sockets():
+    """What a connection over loopback really has."""
+    with connection() as connected:
         name = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, MOST_NAME_BYTES)
     return name.rstrip(b"\0").decode("ascii")
+
+
+def is_locked():
+    """Whether a connection over loopback is refused another congestion control than it has. Every kernel has reno,
+    which any process may choose."""
+    with connection() as connected:
+        try:
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
+        except PermissionError:
+            return True
+    return False

@@ -4,6 +4,7 @@ import json
 import pathlib
 import tempfile
 import unittest
+import unittest.mock
 import xml.etree.ElementTree
 
 from testing.peers import peer
@@ -55,12 +56,28 @@ class FiguresTest(unittest.TestCase):
         self.assertEqual((row["rounds"], row["failures"]), (0, ["it crashed"]))
 
 
+class Runs(str):
+    """A contender that is its name."""
+
+    def __new__(cls, name, settings=("s", "t")):
+        made = super().__new__(cls, name)
+        made.settings = settings
+        return made
+
+    def runs_in(self, setting):
+        return setting in self.settings
+
+
 class ScheduleTest(unittest.TestCase):
     def test_everybody_runs_once_a_round_in_every_setting_and_the_order_alternates(self):
-        order = list(schedule.rounds(["s", "t"], ["a", "b", "c"], 2))
+        order = list(schedule.rounds(["s", "t"], [Runs("a"), Runs("b"), Runs("c")], 2))
         self.assertEqual(order[:3], [(0, "s", "a"), (0, "s", "b"), (0, "s", "c")])
         self.assertEqual(order[6:9], [(1, "s", "c"), (1, "s", "b"), (1, "s", "a")])
         self.assertEqual(len(set(order)), 12)
+
+    def test_nobody_runs_in_a_setting_that_is_not_its_own(self):
+        order = list(schedule.rounds(["s", "t"], [Runs("a"), Runs("b", ["t"])], 2))
+        self.assertEqual(order, [(0, "s", "a"), (0, "t", "a"), (0, "t", "b"), (1, "s", "a"), (1, "t", "b"), (1, "t", "a")])
 
 
 class MachineTest(unittest.TestCase):
@@ -89,6 +106,9 @@ class NetworkTest(unittest.TestCase):
     def test_what_is_there_already_needs_no_rights(self):
         network.set_congestion(network.congestion_of_sockets())
 
+    def test_nobody_is_held_to_what_the_kernel_has(self):
+        self.assertFalse(network.is_locked())
+
     def test_a_congestion_control_that_does_not_exist_is_an_error(self):
         with self.assertRaises(network.NetworkError):
             network.set_congestion("pigeon")
@@ -116,16 +136,27 @@ class ContendersTest(unittest.TestCase):
 
     def test_many_tensors_are_beside_one(self):
         names = [each.facts["name"] for each in contenders.ours_of("th", "tcp", 61000)]
-        self.assertEqual(names, ["ours", "ours_unchecked", "ours_1_tensors", "ours_61000_tensors"])
-        self.assertEqual(len(contenders.ours_of("th", "tcp", 0)), 2)
+        self.assertEqual(names, ["ours", "ours_unchecked", "ours_as_set", "ours_1_tensors", "ours_61000_tensors"])
+        self.assertEqual(len(contenders.ours_of("th", "same_host", 0)), 2)
+
+    def test_ours_is_held_to_the_setting_where_it_would_choose_another(self):
+        held = [each for each in contenders.ours_of("th", "tcp", 0) if each.keeps_setting]
+        self.assertEqual([each.facts["name"] for each in held], ["ours_as_set"])
+        self.assertTrue(held[0].runs_in(figures.Setting(1, "bbr")))
+        self.assertFalse(held[0].runs_in(figures.Setting(1, "cubic")))
+        self.assertEqual([each for each in contenders.ours_of("th", "same_host", 0) if each.keeps_setting], [])
 
 
 class Scripted:
     """A contender whose runs are given: seconds, or an exception."""
 
-    def __init__(self, name, *outcomes):
+    def __init__(self, name, *outcomes, plain=None, keeps_setting=False):
         self.facts, self.outcomes, self.shapes = dict(FACTS, name=name, title=name), list(outcomes), []
-        self.plain = figures.Sample(0.05, 100)
+        self.plain, self.plain_facts = figures.Sample(0.05, 100), dict(FACTS, name=plain) if plain else None
+        self.keeps_setting = keeps_setting
+
+    def runs_in(self, setting):
+        return not self.keeps_setting or setting.congestion != "cubic"
 
     def run(self, shape):
         self.shapes.append(shape)
@@ -146,7 +177,7 @@ class RunAllTest(unittest.TestCase):
 
     def test_pairs_with_ours_of_the_same_round_whatever_the_order(self):
         setting = figures.Setting(3)
-        ours, other = Scripted("ours", 0.1, 0.2), Scripted("other", 0.4, 0.4)
+        ours, other = Scripted("ours", 0.1, 0.2, plain="plain"), Scripted("other", 0.4, 0.4)
         results = self.run_all([ours, other], [setting], 2)
         self.assertEqual([each.ours_seconds for each in results.beside_ours(setting, "other")], [0.1, 0.2])
         self.assertEqual(results.row(setting, other.facts)["ratio"], 3.0)
@@ -170,6 +201,17 @@ class RunAllTest(unittest.TestCase):
         self.assertEqual(row["rounds"], 2)
         self.assertAlmostEqual(row["ratio_min"], 3.0)
         self.assertAlmostEqual(row["ratio_max"], 3.0)
+
+    def test_the_network_holds_to_the_setting_who_would_choose_another(self):
+        held = Scripted("ours_as_set", 0.2, plain="plain_as_set", keeps_setting=True)
+        with unittest.mock.patch.object(network, "set_congestion") as set_congestion:
+            results = self.run_all([Scripted("ours", 0.1, 0.1, plain="plain"), held], run.settings_of([2], ["bbr", "cubic"]), 1)
+        self.assertEqual(set_congestion.call_args_list,
+                         [unittest.mock.call("bbr", locked=False), unittest.mock.call("bbr", locked=True),
+                          unittest.mock.call("cubic", locked=False)])
+        row = results.row(figures.Setting(2, "bbr"), held.facts)
+        self.assertAlmostEqual(row["ratio"], 2.0)
+        self.assertEqual(results.row(figures.Setting(2, "bbr"), held.plain_facts)["last_reader_seconds"], 0.05)
 
     def test_settings_go_by_congestion_control(self):
         self.assertEqual([setting.title() for setting in run.settings_of([1, 2], ["bbr", "cubic"])],
@@ -308,8 +350,16 @@ class CommandLineTest(unittest.TestCase):
 
     def test_ours_comes_first_then_the_plain_probe_then_the_others(self):
         results = run.Results()
-        listed = command.rows(results, [SETTING], [Scripted("ours"), Scripted("ours_unchecked"), Scripted("gloo")], "tcp")
+        listed = command.rows(results, [SETTING], [Scripted("ours", plain="plain"), Scripted("ours_unchecked"), Scripted("gloo")])
         self.assertEqual([row["peer"] for row in listed], ["ours", "ours_unchecked", "plain", "gloo"])
+
+    def test_who_is_held_to_a_setting_has_a_row_where_it_runs(self):
+        held = Scripted("ours_as_set", plain="plain_as_set", keeps_setting=True)
+        settings = [SETTING, figures.Setting(2, "bbr")]
+        listed = command.rows(run.Results(), settings, [Scripted("ours", plain="plain"), held, Scripted("gloo")])
+        self.assertEqual([row["peer"] for row in listed if row["congestion"] == "cubic"], ["ours", "plain", "gloo"])
+        self.assertEqual([row["peer"] for row in listed if row["congestion"] == "bbr"],
+                         ["ours", "ours_as_set", "plain", "plain_as_set", "gloo"])
 
     def test_writes_the_page_the_pictures_and_the_figures(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -111,7 +111,7 @@ def pictures(result):
 
 
 def notes(result):
-    lines = ["- %s: %s" % (row["title"], row["note"]) for row in rows_of(result, settings_of(result)[0]) if row["note"]]
+    lines = list(dict.fromkeys("- %s: %s" % (row["title"], row["note"]) for row in result["rows"] if row["note"]))
     lines += ["- %s is not in the table: %s" % (missing["title"], missing["reason"]) for missing in result["missing"]]
     if result["network"]:
         lines.append("- The bench had %s." % result["network"])

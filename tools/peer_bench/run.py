@@ -71,7 +71,7 @@ def run_all(contenders, settings, count, shape, progress):
             progress.ran(number, setting, title, "is left out: it failed %d times" % MOST_FAILURES)
             continue
         if setting.congestion:
-            network.set_congestion(setting.congestion)
+            network.set_congestion(setting.congestion, locked=contender.keeps_setting)
         try:
             sample = contender.run(dataclasses.replace(shape, readers=setting.readers, congestion=setting.congestion))
         except (peer.Failed, peer.Unavailable) as error:
@@ -79,7 +79,7 @@ def run_all(contenders, settings, count, shape, progress):
             progress.ran(number, setting, title, "failed: %s" % error)
             continue
         results.add(setting, name, number, sample)
-        if name == figures.OURS:
-            results.add(setting, "plain", number, contender.plain)
+        if contender.plain_facts:
+            results.add(setting, contender.plain_facts["name"], number, contender.plain)
         progress.ran(number, setting, title, "%.3f s" % sample.seconds)
     return results
