@@ -60,6 +60,10 @@ std::byte* FakeCuda::AliasOf(void* device_address) const {
 
 uint64_t FakeCuda::flushes() const { return Find<uint64_t()>(library_, "th_fake_cuda_flushes")(); }
 
+uint64_t FakeCuda::synchronizations() const {
+  return Find<uint64_t()>(library_, "th_fake_cuda_synchronizations")();
+}
+
 uint64_t FakeCuda::bytes_to_host() const {
   return Find<uint64_t()>(library_, "th_fake_cuda_bytes_to_host")();
 }

@@ -55,6 +55,8 @@ class FakeCuda {
   uint64_t flushes() const;
   // The bytes that copies from devices to the host were asked for, all in all.
   uint64_t bytes_to_host() const;
+  // The calls that waited for a stream or an event, all in all.
+  uint64_t synchronizations() const;
   // What devices say that they order of adapters' writes: a CUGPUDirectRDMAWritesOrdering, NONE by
   // default.
   void OrderWrites(int ordering) const;

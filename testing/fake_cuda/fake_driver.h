@@ -43,6 +43,8 @@ class FakeDriver {
   void OrderWrites(int ordering) { writes_ordering_ = ordering; }
   uint64_t flushes() const { return flushes_; }
   void CountFlush() { ++flushes_; }
+  uint64_t synchronizations() const { return synchronizations_; }
+  void CountSynchronization() { ++synchronizations_; }
   uint64_t bytes_to_host() const { return bytes_to_host_; }
   void CountToHost(uint64_t bytes) { bytes_to_host_ += bytes; }
   // True where copies between devices' memory succeed and write nothing.
@@ -85,6 +87,7 @@ class FakeDriver {
   Gate gate_;
   std::atomic<int> writes_ordering_{CU_GPU_DIRECT_RDMA_WRITES_ORDERING_NONE};
   std::atomic<uint64_t> flushes_{0};
+  std::atomic<uint64_t> synchronizations_{0};
   std::atomic<uint64_t> bytes_to_host_{0};
   const bool loses_device_copies_;
   std::unique_ptr<FakeMemory> memory_;

@@ -471,6 +471,7 @@ CUresult cuStreamDestroy(CUstream stream) {
 
 CUresult cuStreamSynchronize(CUstream stream) {
   BEGIN("cuStreamSynchronize");
+  Driver().CountSynchronization();
   const std::shared_ptr<FakeStream> found = Driver().FindStream(stream);
   return found == nullptr ? CUDA_ERROR_INVALID_HANDLE : found->Synchronize();
 }
@@ -531,6 +532,7 @@ CUresult cuEventQuery(CUevent event) {
 
 CUresult cuEventSynchronize(CUevent event) {
   BEGIN("cuEventSynchronize");
+  Driver().CountSynchronization();
   const std::shared_ptr<FakeEvent> found = Driver().FindEvent(event);
   if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   found->Wait(found->last_record());
@@ -630,6 +632,8 @@ uint64_t th_fake_cuda_imports() { return Driver().memory().imports(); }
 void* th_fake_cuda_alias(void* address) { return Driver().memory().Alias(AddressOf(address)); }
 
 uint64_t th_fake_cuda_flushes() { return Driver().flushes(); }
+
+uint64_t th_fake_cuda_synchronizations() { return Driver().synchronizations(); }
 
 uint64_t th_fake_cuda_bytes_to_host() { return Driver().bytes_to_host(); }
 

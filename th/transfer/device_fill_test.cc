@@ -213,6 +213,31 @@ TEST_F(DeviceFillTest, StopWaitsForTheDeviceAndNothingIsWrittenAfterwards) {
   EXPECT_FALSE(reader->observer.calls_after_stopped());
 }
 
+TEST_F(DeviceFillTest, WhatHasLandedGoesToItsPlaceInOneGo) {
+  // What a fill asks for at a time.
+  const uint64_t ahead = Patient().requests_in_flight * (Patient().request_bytes / kSegment);
+  ASSERT_GT(ahead, 10);
+  const auto source = NewNode(11, Memory::kHost), reader = NewNode(12, Memory::kDevice);
+  source->PublishFirst(ahead);
+  Fill& fill = reader->StartFill(Patient(), {}, source->shard.Root());
+  PassLanding();
+  const uint64_t before = fake_.synchronizations();
+  fake_.HoldStreams(true);
+  fill.SetSources(kFirst, {source->AsSource()});
+  const absl::Time last = absl::Now() + kPatience;
+  while (fill.status().peak_extra_bytes < ahead * kSegment && absl::Now() < last) {
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  ASSERT_GE(fill.status().peak_extra_bytes, ahead * kSegment) << "all have a slot";
+  fake_.HoldStreams(false);
+  AwaitHeld(*reader->shard.store(), ahead);
+  // The first to land, those that landed behind it, and one of each connection that came later.
+  EXPECT_LE(fake_.synchronizations() - before, 4);
+  for (uint64_t i = 0; i < ahead; ++i) {
+    EXPECT_EQ(reader->shard.BytesOf(SegmentIndex(i)), source->shard.BytesOf(SegmentIndex(i))) << i;
+  }
+}
+
 // Two readers of one process; the GPU of the first hangs.
 TEST_F(DeviceFillTest, AGpuThatHangsFailsItsFillAloneWhichStopsWithoutIt) {
   const auto source = NewNode(11, Memory::kHost);

@@ -25,6 +25,13 @@ void AnswerIfWanted(const Request& request, Answer answer) {
   if (wanted != nullptr) request.done(std::move(answer));
 }
 
+absl::StatusOr<StagedSegment> Staged(const absl::StatusOr<SegmentStore::CopiedOut>& copied,
+                                     std::shared_ptr<StagingSlot> slot,
+                                     absl::Span<const std::byte> bytes) {
+  TH_RETURN_IF_ERROR(copied.status());
+  return StagedSegment{.copied = *copied, .slot = std::move(slot), .bytes = bytes};
+}
+
 }  // namespace
 
 // ---- StagingPool
@@ -159,7 +166,7 @@ void DeviceStaging::TakeSum(SumRequest request) {
 
 void DeviceStaging::PostCopy(CopyLane& lane) {
   lane.thread.Post([weak = weak_from_this(), &lane] {
-    if (const auto self = weak.lock()) self->CopyFirst(lane);
+    if (const auto self = weak.lock()) self->CopyNext(lane);
   });
 }
 
@@ -195,34 +202,65 @@ DeviceStaging::CopyRequest DeviceStaging::TakeFirst(CopyLane& lane) {
   return next;
 }
 
-// One at a time, so that the thread can end between two. Where no slot is free the next one that
-// comes back posts this again.
-void DeviceStaging::CopyFirst(CopyLane& lane) {
-  const CopyRequest* const first = DropUnwantedAndFindFirst(lane);
-  if (first == nullptr) return;
+// Takes the request whose turn it is, with a slot. Empty: there is no slot, and the next one that
+// comes back posts CopyNext again; or it has ended here, with an error.
+std::optional<DeviceStaging::Outgoing> DeviceStaging::TakeOneOutgoing(CopyLane& lane,
+                                                                      const CopyRequest& first) {
   absl::StatusOr<std::shared_ptr<StagingSlot>> slot =
-      outgoing_pool_->Take(*first->device, SlotBytes(first->store->layout()));
+      outgoing_pool_->Take(*first.device, SlotBytes(first.store->layout()));
   // What it was to take of the limit is there for other GPUs.
   if (!slot.ok()) PostCopies();
-  std::optional<CopyRequest> next;
+  Outgoing outgoing;
   {
     absl::MutexLock lock(&mu_);
     lane.first_lacks_slot = slot.ok() && *slot == nullptr;
-    if (lane.first_lacks_slot) return;
-    next = TakeFirst(lane);
-    PostCopy(lane);
+    if (lane.first_lacks_slot) return std::nullopt;
+    outgoing.request = TakeFirst(lane);
   }
-  if (next->wanted.expired()) return;  // it has ended while the slot was taken
-  AnswerIfWanted(*next, CopyInto(*next, std::move(slot)));
+  if (!slot.ok()) {
+    AnswerIfWanted(outgoing.request, absl::StatusOr<StagedSegment>(slot.status()));
+    return std::nullopt;
+  }
+  outgoing.slot = *std::move(slot);
+  return outgoing;
 }
 
-absl::StatusOr<StagedSegment> DeviceStaging::CopyInto(
-    const CopyRequest& request, absl::StatusOr<std::shared_ptr<StagingSlot>> slot) {
-  TH_RETURN_IF_ERROR(slot.status());
-  const uint64_t bytes = request.store->layout().SegmentLength(request.segment);
-  TH_ASSIGN_OR_RETURN(const SegmentStore::CopiedOut copied,
-                      request.store->CopyOut(request.segment, (*slot)->bytes(bytes)));
-  return StagedSegment{.copied = copied, .slot = *slot, .bytes = (*slot)->bytes(bytes)};
+// What is copied next in one go: of one store, up to the limit.
+std::vector<DeviceStaging::Outgoing> DeviceStaging::TakeOutgoing(CopyLane& lane) {
+  std::vector<Outgoing> taken;
+  uint64_t bytes = 0;
+  while (const CopyRequest* const first = DropUnwantedAndFindFirst(lane)) {
+    bytes += first->store->layout().SegmentLength(first->segment);
+    if (!taken.empty() &&
+        (first->store != taken[0].request.store || bytes > kDeviceBytesCopiedAtOnce)) {
+      break;
+    }
+    std::optional<Outgoing> next = TakeOneOutgoing(lane, *first);
+    if (!next.has_value()) break;
+    taken.push_back(*std::move(next));
+  }
+  return taken;
+}
+
+// One go at a time, so that the thread can end between two.
+void DeviceStaging::CopyNext(CopyLane& lane) {
+  std::vector<Outgoing> taken = TakeOutgoing(lane);
+  {
+    absl::MutexLock lock(&mu_);
+    if (!lane.queues.empty() && !lane.first_lacks_slot) PostCopy(lane);
+  }
+  // Some may have ended while slots were taken.
+  std::erase_if(taken, [](const Outgoing& each) { return each.request.wanted.expired(); });
+  if (taken.empty()) return;
+  std::vector<SegmentStore::Outgoing> segments;
+  for (const auto& [request, slot] : taken) {
+    const uint64_t bytes = request.store->layout().SegmentLength(request.segment);
+    segments.push_back({request.segment, slot->bytes(bytes)});
+  }
+  const auto copied = taken[0].request.store->CopyOut(segments);
+  for (size_t i = 0; i < taken.size(); ++i) {
+    AnswerIfWanted(taken[i].request, Staged(copied[i], std::move(taken[i].slot), segments[i].to));
+  }
 }
 
 void DeviceStaging::Post(const std::string& devices, std::function<void()> task) {

@@ -124,8 +124,9 @@ class DeviceStaging : public std::enable_shared_from_this<DeviceStaging> {
     std::function<void(absl::StatusOr<StagedSegment>)> done;
   };
   // Callers, told apart by `wanted`, take turns at a GPU, so that one that asks for much does not
-  // keep others waiting; each is served in the order of its calls. A request waits while all slots
-  // are in use, which those of all GPUs share; a GPU that hangs keeps the slot that it copies into.
+  // keep others waiting; each is served in the order of its calls. What follows each other of one
+  // store is copied in one go, up to kDeviceBytesCopiedAtOnce. A request waits while all slots are
+  // in use, which those of all GPUs share; a GPU that hangs keeps the slots that it copies into.
   // Each caller bounds its own requests.
   void CopyOut(CopyRequest request);
   // True while a segment that is still wanted waits for a slot, all of which are in use.
@@ -179,9 +180,14 @@ class DeviceStaging : public std::enable_shared_from_this<DeviceStaging> {
   CopyLane& LaneOf(const SegmentStore& store) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void PostCopy(CopyLane& lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void PostCopies();
-  void CopyFirst(CopyLane& lane);
-  static absl::StatusOr<StagedSegment> CopyInto(const CopyRequest& request,
-                                                absl::StatusOr<std::shared_ptr<StagingSlot>> slot);
+  // A segment and the slot that it is copied into.
+  struct Outgoing {
+    CopyRequest request;
+    std::shared_ptr<StagingSlot> slot;
+  };
+  void CopyNext(CopyLane& lane);
+  std::vector<Outgoing> TakeOutgoing(CopyLane& lane);
+  std::optional<Outgoing> TakeOneOutgoing(CopyLane& lane, const CopyRequest& first);
   const CopyRequest* DropUnwantedAndFindFirst(CopyLane& lane);
   static CopyRequest TakeFirst(CopyLane& lane);
   void PostSlotRequest();

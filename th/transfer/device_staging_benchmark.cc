@@ -16,6 +16,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -164,12 +165,11 @@ class Shard {
       std::shared_ptr<StagingSlot> slot = FreeSlot(tally, i.value);
       const uint64_t bytes = store_->layout().SegmentLength(i);
       land(i, slot->bytes(bytes));
-      staging_->Post(store_->device_names(),
-                     [this, &tally, slot = std::move(slot), i, bytes]() mutable {
-                       const absl::Status copied = store_->CopyIn(i, slot->bytes(bytes));
-                       slot = nullptr;
-                       tally.Done(copied);
-                     });
+      {
+        absl::MutexLock lock(&mu_);
+        landed_.push_back({i, std::move(slot), &tally});
+      }
+      staging_->Post(store_->device_names(), [this] { PutNextInPlace(); });
     }
     return tally.Await(store_->layout().segment_count());
   }
@@ -177,6 +177,36 @@ class Shard {
   const ShardLayout& layout() const { return store_->layout(); }
 
  private:
+  struct Landed {
+    SegmentIndex segment;
+    std::shared_ptr<StagingSlot> slot;
+    Tally* tally;
+  };
+
+  // In one go what a fill would copy so.
+  void PutNextInPlace() {
+    std::vector<Landed> taken;
+    std::vector<SegmentStore::Incoming> segments;
+    uint64_t bytes = 0;
+    {
+      absl::MutexLock lock(&mu_);
+      while (!landed_.empty()) {
+        const uint64_t length = store_->layout().SegmentLength(landed_.front().segment);
+        bytes += length;
+        if (!taken.empty() && bytes > kDeviceBytesCopiedAtOnce) break;
+        taken.push_back(std::move(landed_.front()));
+        landed_.pop_front();
+        segments.push_back({taken.back().segment, taken.back().slot->bytes(length)});
+      }
+    }
+    if (taken.empty()) return;
+    const absl::Status copied = store_->CopyIn(segments);
+    for (Landed& each : taken) {
+      each.slot = nullptr;
+      each.tally->Done(copied);
+    }
+  }
+
   // `posted` segments are on their way: one of them has a slot that comes back.
   std::shared_ptr<StagingSlot> FreeSlot(Tally& tally, uint64_t posted) {
     for (uint64_t done = 1;; ++done) {
@@ -188,8 +218,11 @@ class Shard {
   const std::shared_ptr<CudaMemoryDevices> devices_;
   CudaDevice* const device_;
   const DeviceBuffer& buffer_;
-  const std::shared_ptr<DeviceStaging> staging_ = DeviceStaging::Create({});
+  absl::Mutex mu_;
+  std::deque<Landed> landed_ ABSL_GUARDED_BY(mu_);
   std::shared_ptr<SegmentStore> store_;
+  // Ends first: its threads use what stands above.
+  const std::shared_ptr<DeviceStaging> staging_ = DeviceStaging::Create({});
 };
 
 class Benchmark {

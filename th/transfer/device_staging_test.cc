@@ -269,6 +269,64 @@ TEST_F(DeviceStagingTest, NobodyIsAnsweredWhoEndsWhileTheDeviceIsAtWork) {
   end_meanwhile(await_landing);
 }
 
+TEST_F(DeviceStagingTest, WhatWaitsIsCopiedInOneGo) {
+  staging_ = DeviceStaging::Create({.outgoing_bytes = 8 * kSlot});
+  const FakeCuda fake;
+  const uint64_t before = fake.synchronizations();
+  fake.HoldStreams(true);
+  CopyOut(0);
+  fake.AwaitHeld();
+  auto other = std::make_shared<int>(0);
+  for (uint64_t i = 1; i < 8; ++i) {
+    wanted_.swap(other);  // two who ask in turn
+    CopyOut(i);
+  }
+  fake.HoldStreams(false);
+  AwaitStaged(8);
+  EXPECT_EQ(fake.synchronizations() - before, 2) << "of the first and of the others";
+  for (uint64_t i = 0; i < 8; ++i) {
+    ASSERT_OK_AND_ASSIGN(const StagedSegment staged, Staged(i));
+    EXPECT_EQ(Bytes(staged), shard_.BytesOf(SegmentIndex(i)));
+    EXPECT_EQ(staged.copied.sum, shard_.SumOf(SegmentIndex(i)));
+  }
+}
+
+TEST_F(DeviceStagingTest, WhatIsCopiedInOneGoIsBoundedAndOfOneStore) {
+  constexpr uint64_t kInOneGo = kDeviceBytesCopiedAtOnce / kSlot;
+  TestShard large({.tensor_bytes = {2 * kInOneGo * kSlot}, .device = &device_});
+  large.FillWith(3);
+  large.store()->Publish(BufferGeneration(1));
+  staging_ = DeviceStaging::Create({.outgoing_bytes = 2 * (kInOneGo + 1) * kSlot});
+  const FakeCuda fake;
+  const uint64_t before = fake.synchronizations();
+  fake.HoldStreams(true);
+  CopyOut(0);
+  fake.AwaitHeld();
+  for (uint64_t i = 0; i < kInOneGo + 1; ++i) CopyOutOf(large, i);
+  CopyOut(1);
+  fake.HoldStreams(false);
+  AwaitStaged(kInOneGo + 3);
+  EXPECT_EQ(fake.synchronizations() - before, 4) << "the first, a full go, one more, the last";
+}
+
+TEST_F(DeviceStagingTest, SegmentThatIsNotHeldSpoilsNoOtherOfItsGo) {
+  staging_ = DeviceStaging::Create({.outgoing_bytes = 8 * kSlot});
+  SegmentSet held;
+  for (const uint64_t i : {0, 1, 3}) held.Add(SegmentIndex(i));
+  shard_.store()->BeginFill(BufferGeneration(2), held);
+  const FakeCuda fake;
+  fake.HoldStreams(true);
+  CopyOut(0);
+  fake.AwaitHeld();
+  for (uint64_t i = 1; i < 4; ++i) CopyOut(i);
+  fake.HoldStreams(false);
+  for (const uint64_t i : {0, 1, 3}) {
+    ASSERT_OK_AND_ASSIGN(const StagedSegment staged, Staged(i));
+    EXPECT_EQ(Bytes(staged), shard_.BytesOf(SegmentIndex(i)));
+  }
+  EXPECT_THAT(Staged(2).status(), StatusIs(absl::StatusCode::kCancelled));
+}
+
 TEST_F(DeviceStagingTest, GpuThatHangsHoldsUpNoOther) {
   CudaTestDevice other_device(1);
   TestShard other({.tensor_bytes = {4 * kSlot}, .device = &other_device});

@@ -383,36 +383,53 @@ void Fill::ForgetLanding(SourceIndex source) {
 }
 
 // Bytes that are wrong by their own sum are not worth a copy.
-absl::Status Fill::CopyIn(const Landed& landed) {
-  const uint64_t bytes = store_->layout().SegmentLength(landed.segment);
+absl::Status Fill::CopyIn(absl::Span<const Landed> landed) {
+  if (stopping()) return absl::OkStatus();
   const bool summed = store_->layout().checksum() != ChecksumAlgorithm::kNone;
-  const bool wrong = summed && landed.sent != landed.computed;
-  if (wrong || stopping()) return absl::OkStatus();
-  return store_->CopyIn(landed.segment, landed.slot->bytes(bytes));
+  std::vector<SegmentStore::Incoming> segments;
+  for (const Landed& each : landed) {
+    if (summed && each.sent != each.computed) continue;
+    const uint64_t bytes = store_->layout().SegmentLength(each.segment);
+    segments.push_back({each.segment, each.slot->bytes(bytes)});
+  }
+  return store_->CopyIn(segments);
+}
+
+std::vector<Fill::Landed> Fill::TakeLanded() {
+  std::vector<Landed> taken;
+  uint64_t bytes = 0;
+  while (!landed_.empty()) {
+    bytes += store_->layout().SegmentLength(landed_.front().segment);
+    if (!taken.empty() && bytes > kDeviceBytesCopiedAtOnce) break;
+    taken.push_back(std::move(landed_.front()));
+    landed_.pop_front();
+  }
+  return taken;
 }
 
 void Fill::PutNextInPlace() {
-  Landed landed;
+  std::vector<Landed> landed;
   {
     absl::MutexLock lock(&mu_);
-    if (landed_.empty()) return;  // they were given up
-    landed = std::move(landed_.front());
-    landed_.pop_front();
-    placing_ = true;
+    landed = TakeLanded();
+    if (landed.empty()) return;  // they have gone along with others, or were given up
+    placing_ = landed.size();
     device_moved_at_ = MonotonicNow();
   }
-  absl::Status in_place = CopyIn(landed);
-  extra_->Change(landed.slot->size(), 0);
+  const absl::Status in_place = CopyIn(landed);
+  for (const Landed& each : landed) extra_->Change(each.slot->size(), 0);
   absl::MutexLock lock(&mu_);
-  placing_ = false;
+  placing_ = 0;
   if (device_given_up_) return;  // it has ended after all, when nobody waited any more
   device_moved_at_ = MonotonicNow();
-  if (!in_place.ok()) {
-    session_.HandleLandedLost(std::move(in_place));
-  } else if (session_.stopping()) {
-    session_.HandleLandedDropped();
-  } else {
-    Arrived(landed.source, landed.segment, landed.sent, landed.computed, device_moved_at_);
+  for (const Landed& each : landed) {
+    if (!in_place.ok()) {
+      session_.HandleLandedLost(in_place);
+    } else if (session_.stopping()) {
+      session_.HandleLandedDropped();
+    } else {
+      Arrived(each.source, each.segment, each.sent, each.computed, device_moved_at_);
+    }
   }
   Wake();
 }
@@ -445,7 +462,7 @@ void Fill::LookAtDevice(absl::Time due) {
 // stays in use until it ends.
 void Fill::GiveUpDevice() {
   device_given_up_ = true;
-  const size_t given_up = landed_.size() + (placing_ ? 1 : 0);
+  const size_t given_up = landed_.size() + placing_;
   for (const Landed& landed : landed_) extra_->Change(landed.slot->size(), 0);
   landed_.clear();
   session_.HandleBufferLost(

@@ -174,10 +174,12 @@ class Fill final : public FillControl, public std::enable_shared_from_this<Fill>
   void AwaitSlot() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SlotCame(absl::StatusOr<std::shared_ptr<StagingSlot>> slot);  // on th-land
   void PutNextInPlace();                                             // on th-land-gpu
-  absl::Status CopyIn(const Landed& landed);
+  // What goes to its place next, in one go.
+  std::vector<Landed> TakeLanded() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status CopyIn(absl::Span<const Landed> landed);
   // True while something of this fill is to be done on the devices' threads.
   bool DeviceOwes() const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
-    return preparing_ || placing_ || !landed_.empty();
+    return preparing_ || placing_ > 0 || !landed_.empty();
   }
   // Has LookAtDevice called while it owes something.
   void WatchDevice() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -244,9 +246,9 @@ class Fill final : public FillControl, public std::enable_shared_from_this<Fill>
   // or it is used.
   std::shared_ptr<StagingSlot> kept_slot_ ABSL_GUARDED_BY(mu_);
   bool awaits_slot_ ABSL_GUARDED_BY(mu_) = false;
-  // In the order in which they go to their place; without the one that is on its way there.
+  // In the order in which they go to their place; without those that are on their way there.
   std::deque<Landed> landed_ ABSL_GUARDED_BY(mu_);
-  bool placing_ ABSL_GUARDED_BY(mu_) = false;    // one is on its way
+  size_t placing_ ABSL_GUARDED_BY(mu_) = 0;      // those on their way
   bool preparing_ ABSL_GUARDED_BY(mu_) = false;  // slots
   // When something of this was done last, or the first was asked for after a rest.
   absl::Time device_moved_at_ ABSL_GUARDED_BY(mu_);

@@ -400,7 +400,7 @@ SegmentRange SegmentStore::SummedTogether(SegmentIndex first) const {
 absl::StatusOr<std::vector<SegmentSum>> SegmentStore::SumOnDevice(SegmentRange segments) {
   if (PlaceOf(segments.begin) == Place::kMixed) {
     std::vector<std::byte> packed(layout_->SegmentLength(segments.begin));
-    TH_RETURN_IF_ERROR(CopyPieces(segments.begin, absl::MakeSpan(packed)));
+    TH_RETURN_IF_ERROR(device_->CopyToHost(CopiesTo(segments.begin, absl::MakeSpan(packed))));
     return std::vector<SegmentSum>{SumBytes(packed.data(), packed.size())};
   }
   std::vector<std::vector<DeviceRun>> runs;
@@ -578,55 +578,102 @@ std::vector<DeviceCopy> SegmentStore::CopiesOf(
   return copies;
 }
 
-absl::Status SegmentStore::CopyPieces(SegmentIndex segment, absl::Span<std::byte> to) const {
-  const std::vector<DeviceCopy> copies =
-      CopiesOf(segment, to.data(), [](const void* address, std::byte* packed, uint64_t bytes) {
-        std::memcpy(packed, address, bytes);
-      });
-  return copies.empty() ? absl::OkStatus() : device_->CopyToHost(copies);
+std::vector<DeviceCopy> SegmentStore::CopiesTo(SegmentIndex segment,
+                                               absl::Span<std::byte> to) const {
+  return CopiesOf(segment, to.data(), [](const void* address, std::byte* packed, uint64_t bytes) {
+    std::memcpy(packed, address, bytes);
+  });
+}
+
+absl::Status SegmentStore::CheckIsWhole(SegmentIndex segment, uint64_t bytes) const {
+  if (segment.value < segment_count_ && bytes == layout_->SegmentLength(segment)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("segment ", segment.value, " does not have ", bytes, " bytes"));
+}
+
+std::vector<absl::StatusOr<SegmentStore::CopiedOut>> SegmentStore::CopyOut(
+    absl::Span<const Outgoing> segments) {
+  const bool sums = layout_->checksum() != ChecksumAlgorithm::kNone;
+  uint64_t publication = 0;
+  std::vector<absl::StatusOr<CopiedOut>> results;
+  {
+    absl::MutexLock lock(&mu_);
+    publication = publication_;
+    for (const auto& [segment, to] : segments) {
+      absl::Status begun = CheckIsWhole(segment, to.size());
+      if (begun.ok()) {
+        begun = BeginReading(segment, publication);
+        if (!begun.ok()) begun = absl::CancelledError(begun.message());
+      }
+      if (begun.ok()) {
+        results.emplace_back(CopiedOut{.generation = generation()});
+      } else {
+        results.emplace_back(std::move(begun));
+      }
+    }
+  }
+  std::vector<DeviceCopy> copies;
+  for (size_t i = 0; i < segments.size(); ++i) {
+    if (!results[i].ok()) continue;
+    const std::vector<DeviceCopy> of_one = CopiesTo(segments[i].segment, segments[i].to);
+    copies.insert(copies.end(), of_one.begin(), of_one.end());
+  }
+  const absl::Status read = copies.empty() ? absl::OkStatus() : device_->CopyToHost(copies);
+  std::vector<SegmentIndex> summed;  // here
+  for (size_t i = 0; i < segments.size(); ++i) {
+    const auto& [segment, to] = segments[i];
+    if (!read.ok() || !sums || !results[i].ok() || IsSummed(segment)) continue;
+    results[i]->sum = SumBytes(to.data(), to.size());
+    summed.push_back(segment);
+  }
+  bool any_summed = false;
+  {
+    absl::MutexLock lock(&mu_);
+    for (size_t i = 0; i < segments.size(); ++i) {
+      if (!results[i].ok()) continue;
+      const SegmentIndex segment = segments[i].segment;
+      absl::Status ended = EndReading(segment, publication);
+      ended.Update(read);
+      if (!ended.ok()) {
+        results[i] = ended;
+        continue;
+      }
+      if (std::find(summed.begin(), summed.end(), segment) != summed.end()) {
+        StoreSum(segment, results[i]->sum);
+        any_summed = true;
+      }
+      if (sums) results[i]->sum = sums_[segment.value].Load();
+    }
+  }
+  if (any_summed) WakeListeners();
+  return results;
 }
 
 absl::StatusOr<SegmentStore::CopiedOut> SegmentStore::CopyOut(SegmentIndex segment,
                                                               absl::Span<std::byte> to) {
-  if (segment.value >= segment_count_ || to.size() != layout_->SegmentLength(segment)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("segment ", segment.value, " does not have ", to.size(), " bytes"));
-  }
-  uint64_t publication = 0;
-  CopiedOut copied;
-  {
-    absl::MutexLock lock(&mu_);
-    publication = publication_;
-    const absl::Status begun = BeginReading(segment, publication);
-    if (!begun.ok()) return absl::CancelledError(begun.message());
-    copied.generation = generation();
-  }
-  const absl::Status read = CopyPieces(segment, to);
-  const bool sums = layout_->checksum() != ChecksumAlgorithm::kNone;
-  const bool takes_sum = read.ok() && sums && !IsSummed(segment);
-  if (takes_sum) copied.sum = SumBytes(to.data(), to.size());
-  {
-    absl::MutexLock lock(&mu_);
-    TH_RETURN_IF_ERROR(EndReading(segment, publication));
-    TH_RETURN_IF_ERROR(read);
-    if (takes_sum) StoreSum(segment, copied.sum);
-    if (sums) copied.sum = sums_[segment.value].Load();
-  }
-  if (takes_sum) WakeListeners();
-  return copied;
+  const Outgoing one{segment, to};
+  return CopyOut(absl::MakeConstSpan(&one, 1))[0];
 }
 
 absl::Status SegmentStore::CopyIn(SegmentIndex segment, absl::Span<const std::byte> from) {
-  if (segment.value >= segment_count_ || from.size() != layout_->SegmentLength(segment)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("segment ", segment.value, " does not have ", from.size(), " bytes"));
+  const Incoming one{segment, from};
+  return CopyIn(absl::MakeConstSpan(&one, 1));
+}
+
+absl::Status SegmentStore::CopyIn(absl::Span<const Incoming> segments) {
+  std::vector<DeviceCopy> copies;
+  for (const auto& [segment, from] : segments) {
+    TH_RETURN_IF_ERROR(CheckIsWhole(segment, from.size()));
+    // The copies only read it.
+    auto* const host = const_cast<std::byte*>(from.data());
+    const std::vector<DeviceCopy> of_one =
+        CopiesOf(segment, host, [](void* address, const std::byte* packed, uint64_t bytes) {
+          std::memcpy(address, packed, bytes);
+        });
+    copies.insert(copies.end(), of_one.begin(), of_one.end());
   }
-  // The copies only read it.
-  auto* const host = const_cast<std::byte*>(from.data());
-  const std::vector<DeviceCopy> copies =
-      CopiesOf(segment, host, [](void* address, const std::byte* packed, uint64_t bytes) {
-        std::memcpy(address, packed, bytes);
-      });
   if (copies.empty()) return absl::OkStatus();
   std::multiset<std::string>::iterator writing;
   {

@@ -43,6 +43,11 @@ inline constexpr uint64_t kBytesSummedAtOnce = uint64_t{4} << 20;
 // for: some 0.1 ms of a GPU's memory bandwidth, beside which asking it weighs little.
 inline constexpr uint64_t kDeviceBytesSummedAtOnce = uint64_t{256} << 20;
 
+// The bytes of segments that go to or come from a device in one go (at least one segment): some
+// 0.1 ms of its link, beside which waiting for it weighs little. Half of what a connection stages
+// ahead, so that one part is sent while the next is copied.
+inline constexpr uint64_t kDeviceBytesCopiedAtOnce = uint64_t{2} << 20;
+
 // The words that a reader of another process's memory looks at, after it has read a segment there
 // and before it counts: they say if the buffer is still what the reader was admitted to. `life` is
 // a random number for each SegmentStore, so that memory which has become something else is never
@@ -181,11 +186,23 @@ class SegmentStore {
     BufferGeneration generation;  // that the bytes are of
     SegmentSum sum = 0;           // the publisher's; taken of the copy if nobody has
   };
-  // Copies a ready segment into `to`, of its length. CANCELLED: the publication ended meanwhile, or
-  // the segment is not held; errors of DeviceSide: nothing of `to` counts.
+  struct Outgoing {
+    SegmentIndex segment;
+    absl::Span<std::byte> to;  // of the segment's length
+  };
+  // Copies ready segments, and waits for the device once. One result for each. CANCELLED: the
+  // publication ended meanwhile, or the segment is not held; errors of DeviceSide: nothing of `to`
+  // counts.
+  std::vector<absl::StatusOr<CopiedOut>> CopyOut(absl::Span<const Outgoing> segments);
   absl::StatusOr<CopiedOut> CopyOut(SegmentIndex segment, absl::Span<std::byte> to);
-  // Writes the bytes of a segment that is being filled. Once it has returned OK they are there. The
-  // fill that calls it sees to it that nobody reads or writes them meanwhile.
+  struct Incoming {
+    SegmentIndex segment;
+    absl::Span<const std::byte> from;  // of the segment's length
+  };
+  // Writes the bytes of segments that are being filled, and waits for the device once. Once it has
+  // returned OK they are there. The fill that calls it sees to it that nobody reads or writes them
+  // meanwhile.
+  absl::Status CopyIn(absl::Span<const Incoming> segments);
   absl::Status CopyIn(SegmentIndex segment, absl::Span<const std::byte> from);
   // A transport has `device` write into the memory by itself, for as long as what is returned
   // lives, which keeps the store.
@@ -270,7 +287,9 @@ class SegmentStore {
       SegmentIndex segment, std::byte* host,
       absl::FunctionRef<void(void* address, std::byte* packed, uint64_t bytes)> in_host_memory)
       const;
-  absl::Status CopyPieces(SegmentIndex segment, absl::Span<std::byte> to) const;
+  absl::Status CheckIsWhole(SegmentIndex segment, uint64_t bytes) const;
+  // Copies of a segment out of device memory; those out of host memory are made.
+  std::vector<DeviceCopy> CopiesTo(SegmentIndex segment, absl::Span<std::byte> to) const;
 
   const std::shared_ptr<const ShardLayout> layout_;
   const uint64_t segment_count_;
