@@ -1,11 +1,12 @@
 #!/bin/bash
-# beside_perftest.sh [BENCHMARK]: transfers over RDMA beside ib_read_bw over the same two devices, alternating, in MB/s
-# (10^6 bytes); for the Soft-RoCE machine. Fails if the median of the ratios is below MIN_RATIO_PERCENT.
+# beside_perftest.sh [BENCHMARK]: transfers over RDMA, checksums off, beside ib_read_bw over the same two devices, alternating,
+# in MB/s (10^6 bytes); for the Soft-RoCE machine. Fails if the median of the ratios is below MIN_RATIO_PERCENT.
 set -euo pipefail
 
 benchmark=${1:-$(dirname "$0")/ibverbs_benchmark}
-# The goal is 90; single pairs of an emulated machine on two busy cores were seen between 69 and 224.
-readonly MIB=32 PAIRS=5 MIN_RATIO_PERCENT=70 PERFTEST_ATTEMPTS=10
+# Medians of 15 pairs were 109, 116 and 119 % on two busy cores, single pairs 38 to 218 %: ib_read_bw is twice as fast in some as
+# in others. By that spread a median of 21 falls below 85 % in one run of 300, below the goal of 90 % in one of 70.
+readonly MIB=32 PAIRS=21 MIN_RATIO_PERCENT=85 PERFTEST_ATTEMPTS=10
 # Of ib_read_bw's server, so that two runs never meet.
 port=18515
 
@@ -49,19 +50,19 @@ perftest_rate() {
 }
 
 our_rate() {
-  "$benchmark" rxe0 rxe1 "$MIB" 1 off "$1" | awk 'NR == 1 {print $1}'
+  "$benchmark" rxe0 rxe1 "$MIB" 1 off 1 | awk 'NR == 1 {print $1}'
 }
 
 ratios=()
 for ((pair = 0; pair < PAIRS; ++pair)); do
+  if ((pair % 2)); then ours=$(our_rate); fi
   perftest_rate >"$TEST_TMPDIR/rate"
   theirs=$(<"$TEST_TMPDIR/rate")
-  ours=$(our_rate 1)
-  both=$(our_rate 2)
+  if ((pair % 2 == 0)); then ours=$(our_rate); fi
   ratio=$(awk -v a="$ours" -v b="$theirs" 'BEGIN {printf "%d", 100 * a / b}')
   ratios+=("$ratio")
-  echo "ib_read_bw $theirs MB/s, a transfer $ours MB/s over one connection, $both over two: $ratio %"
+  echo "ib_read_bw $theirs MB/s, a transfer over one connection $ours MB/s: $ratio %"
 done
 median=$(printf '%s\n' "${ratios[@]}" | sort -n | sed -n "$((PAIRS / 2 + 1))p")
-echo "median $median % over one connection"
+echo "median of $PAIRS pairs: $median %"
 ((median >= MIN_RATIO_PERCENT))
