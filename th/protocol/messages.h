@@ -160,7 +160,7 @@ struct ResumeClaim {
   GroupGeneration group_generation;
   Lineage lineage;
   ClusterId cluster;  // 0: of a server that did not say
-  ReignId reign;
+  EpochId epoch_id;
   MembershipSecret secret;
   friend bool operator==(const ResumeClaim&, const ResumeClaim&) = default;
 };
@@ -410,7 +410,7 @@ struct Joined {
   absl::Duration progress_interval;
   // What the worker resumes with (ResumeClaim).
   ClusterId cluster;
-  ReignId reign;
+  EpochId epoch_id;
   MembershipSecret secret;
 };
 

@@ -190,7 +190,7 @@ bool MayYetFeed(const Buffer& holder) {
 // Whether there is a complete holder that this reader has not given up for good, or may yet be one.
 bool MayYetBeFed(const Turn& turn, const Buffer& buffer) {
   const Shard& shard = *buffer.shard;
-  if (turn.state.adopting && shard.version->from_earlier_reign) return true;
+  if (turn.state.adopting && shard.version->from_earlier_epoch) return true;
   uint32_t given_up = 0;
   for (const Exclusion& exclusion : buffer.fill->exclusions) {
     auto found = shard.holders.find(exclusion.source);

@@ -200,7 +200,7 @@ void RefuseConnection(Turn& turn, ConnectionId connection, absl::Status status,
 void RefuseUntilBegunAgain(Turn& turn, ConnectionId connection, const ResumeClaim& claim) {
   const bool begun_by_a_claim = turn.state.identity.of_this_process > 1;
   const absl::Duration left =
-      begun_by_a_claim ? turn.state.began + kShortestReign - turn.now : absl::ZeroDuration();
+      begun_by_a_claim ? turn.state.began + kShortestEpoch - turn.now : absl::ZeroDuration();
   if (left <= absl::ZeroDuration()) turn.effects.outdone_by = claim.epoch;
   RefuseConnection(
       turn, connection,

@@ -145,7 +145,7 @@ std::vector<const Buffer*> RanksWithoutShard(const Replica& replica, const Versi
 }
 
 bool HasLostShards(const Version& version, const std::string& form) {
-  if (!version.from_earlier_reign) return false;
+  if (!version.from_earlier_epoch) return false;
   std::set<ReplicaId> seen;
   for (const auto& [key, shard] : version.shards) {
     for (const auto& [address, holder] : shard.holders) {

@@ -51,7 +51,7 @@ void StopAwaiting(const Replica& copy);
 // counts as one. Not while ranks may come back after a restart.
 void TellLosses(Turn& turn);
 // Then: which of those that the server knows of nobody has brought back. The loss may have been
-// told in an earlier reign.
+// told in an earlier epoch.
 void TellLostSinceRestart(Turn& turn, Model& model);
 // Says which retained versions go with a worker that leaves in `notice`, unless somebody takes them
 // by then. Before it is marked.

@@ -39,7 +39,7 @@ class FillsOf : public FillGraph {
   explicit FillsOf(const Shard& shard) : shard_(shard) {}
   Holder At(const BufferAddress& buffer) const override {
     auto found = shard_.holders.find(buffer);
-    // Announced as a source by a reader that outlived the last reign: it feeds, and may come back.
+    // Announced as a source by a reader that outlived the last epoch: it feeds, and may come back.
     if (found == shard_.holders.end()) return {.complete = true};
     return {.complete = found->second->content->complete, .sources = found->second->sources};
   }

@@ -56,8 +56,8 @@ inline constexpr absl::Duration kCallsAgainWithin = absl::Seconds(1);
 inline constexpr absl::Duration kCopyAwaitedFor = kDefaultOffloadTimeout;
 // Failed sources that one fill remembers.
 inline constexpr size_t kMaxExclusions = 64;
-// Reigns of other states whose workers have come here, by which it is known who comes first.
-inline constexpr size_t kMaxForeignReigns = 64;
+// Epochs of other states whose workers have come here, by which it is known who comes first.
+inline constexpr size_t kMaxForeignEpochs = 64;
 // Forms of one model whose readers' paces are compared; with one more all are forgotten.
 inline constexpr size_t kMaxFormsCompared = 64;
 
@@ -170,7 +170,7 @@ struct Buffer {
   BufferGeneration generation;
   uint64_t snapshot_bytes = 0;  // of its last publication
   OperationNumber last_started;
-  // The last unpublish that it drains for of itself: it ended badly here, or before this reign.
+  // The last unpublish that it drains for of itself: it ended badly here, or before this epoch.
   OperationNumber last_let_go;
   // Set when an operation expires without this rank, or a call of the rank is none of its group's
   // operations, until the rank comes to one in time: its last_started when the last one expired, or
@@ -274,7 +274,7 @@ struct SeedPromise {
 struct KeptResult {
   FinishedOperation finished;  // without attributes
   std::shared_ptr<const Attributes> attributes;
-  EventId event;  // empty: it ended in another reign
+  EventId event;  // empty: it ended in another epoch
 };
 
 struct Replica {
@@ -299,7 +299,7 @@ struct Replica {
   VersionSequence version;   // meaningless when idle
   OperationNumber finished;  // every operation up to it has ended
   bool finished_here =
-      false;  // some operation ended in this reign and this generation of the group
+      false;  // some operation ended in this epoch and this generation of the group
   std::map<OperationNumber, KeptResult> results;  // at most kMaxResultsKept, the newest
   // All above `finished`; only the one right after it makes progress.
   std::map<OperationNumber, Transaction> pending;
@@ -314,9 +314,9 @@ struct Group {
   bool has_ended = false;  // some operation, in this generation
   std::map<Rank, Worker*> members;
   std::set<Rank> seen;   // ranks that were ever members of this group
-  bool adopted = false;  // some member lived in an earlier reign of the server
-  // The generation is one of another state, of this reign; 0: it is this state's own.
-  ReignId counts_as_in;
+  bool adopted = false;  // some member lived in an earlier epoch of the server
+  // The generation is one of another state, of this epoch; 0: it is this state's own.
+  EpochId counts_as_in;
   std::map<std::string, Replica> replicas;  // by buffer name
 };
 
@@ -386,10 +386,10 @@ struct Version {
   VersionInfo info;
   std::weak_ptr<const Attributes> kept_attributes;  // info's, where a KeptResult has them
   VersionPhase phase = VersionPhase::kPublishing;
-  // False: known only as the durable high-water mark; nobody has announced it in this reign.
+  // False: known only as the durable high-water mark; nobody has announced it in this epoch.
   bool announced = true;
-  // Published in an earlier reign: shards that nobody has announced yet may be missing below.
-  bool from_earlier_reign = false;
+  // Published in an earlier epoch: shards that nobody has announced yet may be missing below.
+  bool from_earlier_epoch = false;
   bool counted_as_sealed = false;
   uint32_t displaced_buffers = 0;  // whose Buffer::displaced is of this version
   std::map<ShardKey, Shard> shards;
@@ -401,7 +401,7 @@ struct Model {
   // high_water is at or above every published version. After a change of its pins: ExpectExpiry.
   DurableModel durable;
   absl::Time pins_expire_at = absl::InfiniteFuture();  // its entry in RegistryState::pin_expiries
-  uint32_t next_version_number = 1;                    // of this reign; also when its publish fails
+  uint32_t next_version_number = 1;                    // of this epoch; also when its publish fails
   std::map<VersionSequence, Version> versions;
   uint64_t attribute_bytes = 0;  // MemoryOf those of all versions
   // How many operations that have begun are about a version: their ends look it up. No entry is 0.
@@ -459,17 +459,17 @@ struct Deadline {
 struct RegistryState {
   Epoch epoch;
   StateIdentity identity;
-  absl::Time began;                  // this reign
-  std::set<ReignId> foreign_reigns;  // heard of, of other states; at most kMaxForeignReigns
+  absl::Time began;                  // this epoch
+  std::set<EpochId> foreign_epochs;  // heard of, of other states; at most kMaxForeignEpochs
   CapabilityKey secret;
   RegistryLimits limits;
   bool recovering = false;  // answers that resolve versions wait
-  bool adopting = false;    // ranks that lived in an earlier reign may still come back
+  bool adopting = false;    // ranks that lived in an earlier epoch may still come back
   uint32_t next_worker_number = 1;
   // Above those of every model that is gone: one that comes back gives no sequence twice.
   uint32_t first_version_number = 1;
   ReplicaId last_replica;
-  uint32_t last_event = 0;  // counts what has an EventId of this reign
+  uint32_t last_event = 0;  // counts what has an EventId of this epoch
   // The highest of any group that is gone, and at least this epoch as the high half: new ones count
   // on from it, so that none is used twice.
   GroupGeneration last_ended_generation;

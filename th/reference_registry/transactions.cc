@@ -69,7 +69,7 @@ bool IsFilledBeside(const Buffer& buffer, OperationNumber unpublish) {
   return own != head->participants.end() && own->second.update().ready;
 }
 
-// Whether its ranks fill since another reign, and it has not begun in this one.
+// Whether its ranks fill since another epoch, and it has not begun in this one.
 bool IsAdoptedFill(const Replica& replica, const Transaction& transaction) {
   return transaction.if_update() != nullptr && !transaction.has_begun() &&
          replica.phase == ReplicaPhase::kFilling && transaction.number == replica.finished.Next();

@@ -39,7 +39,7 @@ void FailAllOperations(Turn& turn, Group& group, const absl::Status& status);
 // is returned has to count anew (CountAnew), which ends what is pending.
 std::optional<Rank> ExpireOperation(Turn& turn, Replica& replica, OperationNumber number);
 
-// Takes a result that another reign of the server gave; ends the same operation here with it.
+// Takes a result that another epoch of the server gave; ends the same operation here with it.
 // False: it has ended here already, and stays as its ranks have heard.
 bool AdoptResult(Turn& turn, Replica& replica, FinishedOperation result);
 

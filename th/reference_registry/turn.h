@@ -59,7 +59,7 @@ struct Happening {
   std::string who;  // a rank or a group
 };
 void Note(Turn& turn, const ModelKey& key, Happening happening, std::string text);
-// The next id of this reign.
+// The next id of this epoch.
 EventId MintEvent(RegistryState& state);
 // Asks the driver to make the model's durable part durable before any message of this turn leaves.
 void Persist(Turn& turn, const Model& model);

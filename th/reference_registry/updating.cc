@@ -114,7 +114,7 @@ void EndMoved(Turn& turn, Replica& replica, const Transaction& transaction, Upda
 
 // Whether a rank's shard has not been announced since the restart, and may still be.
 bool ShardsMayCome(const Turn& turn, const Replica& replica, const Version& version) {
-  return turn.state.adopting && version.from_earlier_reign &&
+  return turn.state.adopting && version.from_earlier_epoch &&
          !RanksWithoutShard(replica, version).empty();
 }
 

@@ -9,7 +9,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
-#include "th/coordination/reign.h"
+#include "th/coordination/epoch_start.h"
 
 namespace th {
 namespace {
@@ -18,7 +18,7 @@ RegistryStart StartOf(const OpenedState& opened, absl::Time now) {
   RegistryStart start{.epoch = opened.epoch,
                       .identity = opened.identity,
                       .durable = opened.durable,
-                      .recovering = opened.reigned_before,
+                      .recovering = opened.started_before,
                       .now = now};
   for (uint64_t& part : start.key_seed) part = RandomFromSystem();
   return start;

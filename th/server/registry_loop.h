@@ -203,7 +203,7 @@ class RegistryLoop {
   void Commit();
   void Deliver(Outcome outcome);
   void Fail(absl::Status why);
-  // A worker has lived in that epoch: begins a reign above it, as a restart of the server would.
+  // A worker has lived in that epoch: begins an epoch above it, as a restart of the server would.
   void BeginAbove(Epoch heard);
   void OnOpen(ConnectionId connection, std::shared_ptr<StreamPeer> peer);
   void OnMessage(ConnectionId connection, const WorkerMessage& message);

@@ -126,12 +126,12 @@ void Judge::Moved(const std::string& who, const VersionInfo& version, const Simu
 }
 
 void Judge::Heard(HeardByOperation* heard, const SimulatedProcess* who,
-                  const GroupOperation& operation, ReignId reign, uint64_t state,
+                  const GroupOperation& operation, EpochId epoch_id, uint64_t state,
                   const Word& word) {
   const bool lies = !lying_groups_.empty() &&
                     lying_groups_.contains({std::string(operation.group), operation.generation});
   if (lies) return;
-  Told& first = (*heard)[{operation, reign}];
+  Told& first = (*heard)[{operation, epoch_id}];
   const bool anybody_knows =
       std::any_of(first.heard_by.begin(), first.heard_by.end(),
                   [](const SimulatedProcess* process) { return process->alive(); });
@@ -161,11 +161,11 @@ void Judge::Heard(HeardByOperation* heard, const SimulatedProcess* who,
 
 void Judge::HeardResolved(const SimulatedProcess* who, const GroupOperation& operation,
                           VersionSequence version) {
-  Heard(&resolved_, who, operation, ReignId(), /*state=*/0, {.resolved = true, .version = version});
+  Heard(&resolved_, who, operation, EpochId(), /*state=*/0, {.resolved = true, .version = version});
 }
 
 void Judge::HeardFinished(const SimulatedProcess* who, const GroupOperation& operation,
-                          ReignId reign, uint64_t state, const OperationFinished& finished) {
+                          EpochId epoch_id, uint64_t state, const OperationFinished& finished) {
   NoteLabel(finished.version);
   // The start of one rank that does not fit its group's operation is refused to that rank alone.
   if (absl::IsInvalidArgument(finished.status)) return;
@@ -185,8 +185,8 @@ void Judge::HeardFinished(const SimulatedProcess* who, const GroupOperation& ope
   // What failed has no other kind than the rank's own word: ranks that went on alone while there
   // was no server may have called it differently.
   if (finished.status.ok()) word.kind = finished.kind;
-  Heard(&results_, who, operation, reign, state, word);
-  if (finished.status.ok()) Heard(&successes_, who, operation, ReignId(), state, word);
+  Heard(&results_, who, operation, epoch_id, state, word);
+  if (finished.status.ok()) Heard(&successes_, who, operation, EpochId(), state, word);
 }
 
 void Judge::Left(const SimulatedProcess* who) {

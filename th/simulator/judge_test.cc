@@ -28,7 +28,7 @@ using ::testing::IsEmpty;
 
 constexpr uint64_t kSegments = 4;
 constexpr uint64_t kState = 1, kStateAfterLoss = 2;
-constexpr ReignId kReign(1), kLaterReign(2);
+constexpr EpochId kEpoch(1), kLaterEpoch(2);
 
 class Process : public SimulatedProcess {
  public:
@@ -47,9 +47,10 @@ OperationFinished Ended(OperationKind kind, UpdateOutcome outcome = UpdateOutcom
 
 class JudgeTest : public ::testing::Test {
  protected:
-  void Hear(const Process& rank, ReignId reign, uint64_t state, const OperationFinished& finished) {
-    judge_.HeardFinished(&rank, {.number = OperationNumber(12), .buffer = "weights"}, reign, state,
-                         finished);
+  void Hear(const Process& rank, EpochId epoch_id, uint64_t state,
+            const OperationFinished& finished) {
+    judge_.HeardFinished(&rank, {.number = OperationNumber(12), .buffer = "weights"}, epoch_id,
+                         state, finished);
   }
   void Move(const std::string& content, const VersionInfo& version, uint64_t state) {
     SimulatedBuffer buffer(0, kSegments);
@@ -67,44 +68,44 @@ class JudgeTest : public ::testing::Test {
 };
 
 TEST_F(JudgeTest, AfterALossOfStateAnUnpublishThatARankEndedAloneStands) {
-  Hear(first_, kReign, kState, Ended(OperationKind::kUpdate, UpdateOutcome::kNotAvailable));
-  Hear(second_, kLaterReign, kStateAfterLoss, Ended(OperationKind::kUnpublish));
+  Hear(first_, kEpoch, kState, Ended(OperationKind::kUpdate, UpdateOutcome::kNotAvailable));
+  Hear(second_, kLaterEpoch, kStateAfterLoss, Ended(OperationKind::kUnpublish));
   EXPECT_THAT(judge_.TakeViolations(), IsEmpty());
   const Process third(&queue_);
-  Hear(third, ReignId(3), kStateAfterLoss,
+  Hear(third, EpochId(3), kStateAfterLoss,
        Ended(OperationKind::kUpdate, UpdateOutcome::kNotAvailable));
   EXPECT_THAT(judge_.TakeViolations(), ElementsAre(HasSubstr("one transaction, two results")))
       << "the later state has said otherwise";
 }
 
 TEST_F(JudgeTest, AServerThatHasItsStateKnowsThatAnUnpublishWasSomethingElse) {
-  Hear(first_, kReign, kState, Ended(OperationKind::kUpdate, UpdateOutcome::kNotAvailable));
-  Hear(second_, kLaterReign, kState, Ended(OperationKind::kUnpublish));
+  Hear(first_, kEpoch, kState, Ended(OperationKind::kUpdate, UpdateOutcome::kNotAvailable));
+  Hear(second_, kLaterEpoch, kState, Ended(OperationKind::kUnpublish));
   EXPECT_THAT(judge_.TakeViolations(), ElementsAre(HasSubstr("one transaction, two results")));
 }
 
 TEST_F(JudgeTest, ALossOfStateMakesNoUpdateOfAnUnpublish) {
-  Hear(first_, kReign, kState, Ended(OperationKind::kUnpublish));
-  Hear(second_, kLaterReign, kStateAfterLoss, Ended(OperationKind::kUpdate, UpdateOutcome::kMoved));
+  Hear(first_, kEpoch, kState, Ended(OperationKind::kUnpublish));
+  Hear(second_, kLaterEpoch, kStateAfterLoss, Ended(OperationKind::kUpdate, UpdateOutcome::kMoved));
   EXPECT_THAT(judge_.TakeViolations(), ElementsAre(HasSubstr("one transaction, two results")));
 }
 
 TEST_F(JudgeTest, ALossOfStateChangesNoSuccessfulUpdate) {
-  Hear(first_, kReign, kState, Ended(OperationKind::kUpdate, UpdateOutcome::kNotAvailable));
-  Hear(second_, kLaterReign, kStateAfterLoss, Ended(OperationKind::kUpdate, UpdateOutcome::kMoved));
+  Hear(first_, kEpoch, kState, Ended(OperationKind::kUpdate, UpdateOutcome::kNotAvailable));
+  Hear(second_, kLaterEpoch, kStateAfterLoss, Ended(OperationKind::kUpdate, UpdateOutcome::kMoved));
   EXPECT_THAT(judge_.TakeViolations(), ElementsAre(HasSubstr("one transaction, two results")));
 }
 
 // The others have called something else by that number.
 TEST_F(JudgeTest, ARankWhoseCallTheResultCannotAnswerHearsSoAlone) {
-  Hear(first_, kReign, kState, Ended(OperationKind::kUpdate, UpdateOutcome::kAlreadyThere));
+  Hear(first_, kEpoch, kState, Ended(OperationKind::kUpdate, UpdateOutcome::kAlreadyThere));
   OperationFinished unfit = Ended(OperationKind::kUpdate);
   unfit.status = absl::AbortedError(absl::StrCat("the result names step-1; ", kNothingDoneForRank));
-  Hear(second_, kReign, kState, unfit);
+  Hear(second_, kEpoch, kState, unfit);
   EXPECT_THAT(judge_.TakeViolations(), IsEmpty());
   OperationFinished failed = Ended(OperationKind::kUpdate);
   failed.status = absl::AbortedError("a rank was replaced");
-  Hear(second_, kReign, kState, failed);
+  Hear(second_, kEpoch, kState, failed);
   EXPECT_THAT(judge_.TakeViolations(), ElementsAre(HasSubstr("one transaction, two results")));
 }
 

@@ -49,14 +49,14 @@ void ServerWatch::LostWhatIsNotIn(const StateIdentity& identity, const DurableSt
   for (const auto& [key, model] : forgotten.models) {
     forgotten_ = std::max(forgotten_, model.lineage);
   }
-  const std::vector<ReignId>& reigns = identity.reigns;
+  const std::vector<EpochId>& epoch_ids = identity.epoch_ids;
   std::erase_if(members_, [&](const auto& entry) {
-    return std::find(reigns.begin(), reigns.end(), entry.second) == reigns.end();
+    return std::find(epoch_ids.begin(), epoch_ids.end(), entry.second) == epoch_ids.end();
   });
 }
 
 void ServerWatch::NoteJoined(const SimulatedWorker& to, const Joined& joined) {
-  members_[&to] = joined.reign;
+  members_[&to] = joined.epoch_id;
   const auto [joined_at, fresh] = joined_at_.try_emplace(&to, JoinedAt{.first = cluster_->now()});
   joined_at->second.last = cluster_->now();
   if (fresh) NoteLineageSent(to, forgotten_);

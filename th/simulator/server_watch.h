@@ -34,8 +34,8 @@ class ServerWatch {
  public:
   explicit ServerWatch(Cluster* cluster) : cluster_(cluster) {}  // outlives it
 
-  void Began();  // a reign: forgets what belongs to the one before
-  // The server's disk was replaced: it has forgotten every member that no reign of `identity` has
+  void Began();  // an epoch: forgets what belongs to the one before
+  // The server's disk was replaced: it has forgotten every member that no epoch of `identity` has
   // confirmed.
   // What it learns again of `forgotten` is no news to those who join then.
   void LostWhatIsNotIn(const StateIdentity& identity, const DurableState& forgotten);
@@ -106,7 +106,7 @@ class ServerWatch {
   std::map<Failure, absl::Time> failed_at_;
   // The generation of each source that was sent to a reader, until that operation ends.
   std::map<std::pair<OperationOf, BufferAddress>, BufferGeneration> assigned_;
-  // Whom a reader named as the sources of a buffer when it joined in this reign, until the
+  // Whom a reader named as the sources of a buffer when it joined in this epoch, until the
   // operation that fills it has ended.
   std::set<std::pair<BufferOf, BufferAddress>> resumed_;
   std::map<std::pair<VersionSequence, Digest>, Digest> roots_;           // by version and layout
@@ -116,8 +116,8 @@ class ServerWatch {
   // The highest lineage that the server knew when it lost its state. Every process that joins for
   // the first time later counts as knowing it.
   Lineage forgotten_;
-  // The members that the server remembers, each with the reign that confirmed it last.
-  std::map<const SimulatedWorker*, ReignId> members_;
+  // The members that the server remembers, each with the epoch that confirmed it last.
+  std::map<const SimulatedWorker*, EpochId> members_;
   struct JoinedAt {
     absl::Time first, last;
   };

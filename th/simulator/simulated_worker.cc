@@ -298,19 +298,20 @@ void SimulatedWorker::NoteGeneration(const ServerMessage& message) {
   const SimulatedServer& server = cluster_->server();
   if (auto* joined = std::get_if<Joined>(&message)) {
     if (joined->epoch < session_.epoch()) return;  // the session does not believe it
-    const bool another = reign_ == ReignId() || group_generation_ != joined->group_generation.value;
-    reign_ = joined->reign;
-    if (another) generation_numbered_by_ = server.DiskOf(reign_);
+    const bool another =
+        epoch_id_ == EpochId() || group_generation_ != joined->group_generation.value;
+    epoch_id_ = joined->epoch_id;
+    if (another) generation_numbered_by_ = server.DiskOf(epoch_id_);
     group_generation_ = joined->group_generation.value;
   } else if (auto* changed = std::get_if<GroupChanged>(&message)) {
-    generation_numbered_by_ = server.DiskOf(reign_);
+    generation_numbered_by_ = server.DiskOf(epoch_id_);
     group_generation_ = changed->group_generation.value;
   }
   // What it has said may be answered in a later generation.
   if (says_falsely_) cluster_->judge().SaysFalsely(spec_.name.group, group_generation_);
 }
 
-uint64_t SimulatedWorker::state_joined() const { return cluster_->server().DiskOf(reign_); }
+uint64_t SimulatedWorker::state_joined() const { return cluster_->server().DiskOf(epoch_id_); }
 
 void SimulatedWorker::JudgeMessage(const ServerMessage& message) {
   const bool judged = std::holds_alternative<OperationResolved>(message) ||
@@ -339,7 +340,7 @@ void SimulatedWorker::JudgeMessage(const ServerMessage& message) {
                           finished->kind, " outcome ", finished->outcome, " #",
                           finished->version.sequence.ToString(), " ", finished->status.ToString());
     });
-    cluster_->judge().HeardFinished(this, operation, reign_, state_joined(), *finished);
+    cluster_->judge().HeardFinished(this, operation, epoch_id_, state_joined(), *finished);
     last_results_[finished->key.buffer] = *finished;
   }
 }

@@ -296,7 +296,7 @@ class SimulatedWorker : public SimulatedProcess {
   std::optional<ConnectionId> stream_;
   uint64_t group_generation_ = 0;
   uint64_t generation_numbered_by_ = 0;  // as in Judge::GroupOperation
-  ReignId reign_;                        // that it has joined last
+  EpochId epoch_id_;                     // that it has joined last
   struct Unpublishing {
     BufferGeneration under;
     absl::Time drained_by;

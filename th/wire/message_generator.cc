@@ -60,7 +60,7 @@ ServerMessage MessageGenerator::MakeServerMessage(size_t alternative) {
                  SomeDuration(),
                  SomeDuration(),
                  ClusterId(Number()),
-                 ReignId(Number())};
+                 EpochId(Number())};
       for (uint8_t& byte : out.key.bytes) byte = static_cast<uint8_t>(Number());
       for (uint8_t& byte : out.secret.bytes) byte = static_cast<uint8_t>(Number());
       return out;
@@ -336,7 +336,7 @@ JoinRequest MessageGenerator::Join() {
                   .credentials = RawBytes()};
   if (Coin()) {
     out.resume = ResumeClaim{WorkerId(Number()), Epoch(SmallNumber()), GroupGeneration(Number()),
-                             Lineage(Number()),  ClusterId(Number()),  ReignId(Number())};
+                             Lineage(Number()),  ClusterId(Number()),  EpochId(Number())};
     for (uint8_t& byte : out.resume->secret.bytes) byte = static_cast<uint8_t>(Number());
   }
   for (uint64_t i = Below(3); i > 0; --i) out.buffers.push_back(Announced());

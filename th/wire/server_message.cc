@@ -80,7 +80,7 @@ struct Encode {
     *out.mutable_lease() = ToProto(in.lease);
     *out.mutable_progress_interval() = ToProto(in.progress_interval);
     out.set_cluster(in.cluster.value);
-    out.set_reign(in.reign.value);
+    out.set_epoch_id(in.epoch_id.value);
     out.set_secret(std::string(in.secret.bytes.begin(), in.secret.bytes.end()));
   }
   void operator()(const Refused& in) const {
@@ -163,7 +163,7 @@ absl::StatusOr<ServerMessage> Decode(const pb::Joined& in) {
              .group_generation = GroupGeneration(in.group_generation()),
              .lineage = Lineage(in.lineage()),
              .cluster = ClusterId(in.cluster()),
-             .reign = ReignId(in.reign())};
+             .epoch_id = EpochId(in.epoch_id())};
   reader.Message("hello", in.has_hello(), FromProto(in.hello()), out.hello);
   reader.Bytes("capability_key", in.capability_key(), out.key.bytes);
   reader.Duration("lease", in.has_lease(), in.lease(), out.lease);

@@ -157,7 +157,7 @@ struct Encode {
       out.mutable_resume()->set_group_generation(in.resume->group_generation.value);
       out.mutable_resume()->set_lineage(in.resume->lineage.value);
       out.mutable_resume()->set_cluster(in.resume->cluster.value);
-      out.mutable_resume()->set_reign(in.resume->reign.value);
+      out.mutable_resume()->set_epoch_id(in.resume->epoch_id.value);
       const auto& secret = in.resume->secret.bytes;
       out.mutable_resume()->set_secret(std::string(secret.begin(), secret.end()));
     }
@@ -260,7 +260,7 @@ absl::StatusOr<ResumeClaim> ClaimFromProto(const pb::ResumeClaim& in) {
                   .group_generation = GroupGeneration(in.group_generation()),
                   .lineage = Lineage(in.lineage()),
                   .cluster = ClusterId(in.cluster()),
-                  .reign = ReignId(in.reign())};
+                  .epoch_id = EpochId(in.epoch_id())};
   if (!in.secret().empty()) reader.Bytes("secret", in.secret(), out.secret.bytes);
   return reader.Finish(out);
 }

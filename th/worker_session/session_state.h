@@ -123,7 +123,7 @@ struct Membership {
   Lineage lineage;
   CapabilityKey key;
   ClusterId cluster;
-  ReignId reign;
+  EpochId epoch_id;
   MembershipSecret secret;
   absl::Duration lease = kMaxLease;
   absl::Duration progress_interval = absl::Seconds(1);
