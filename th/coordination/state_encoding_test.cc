@@ -91,7 +91,7 @@ TEST(StateEncodingTest, EveryTruncationIsNoticed) {
 TEST(StateEncodingTest, ANewerFormatIsNamed) {
   EXPECT_THAT(DecodeState("tensorhub-state 3 whatever\n{}"),
               StatusIs(absl::StatusCode::kUnimplemented,
-                       HasSubstr("format 2, this server reads format 1")));
+                       HasSubstr("format 3, this server reads format 2")));
 }
 
 struct BadBody {
