@@ -83,8 +83,8 @@ struct FillFirstWrite {};
 struct FillProgressed {
   SegmentSet held;
   uint64_t bytes_held = 0;
-  std::vector<SourcePace> paces;  // of the sources in use, since each was opened
-  TransportsUsed transports;      // of all sources that are in use or have given bytes
+  std::vector<SourceThroughput> throughputs;  // of the sources in use, since each was opened
+  TransportsUsed transports;                  // of all sources that are in use or have given bytes
 };
 // All received and checked; the sources are closed. Again after a list that was wrong.
 struct FillReceived {};
@@ -307,7 +307,7 @@ class FillSession {
   void ReportSuspected();
   void ReportProgress(absl::Time now);
   void AskAll(absl::Time now);
-  std::vector<SourcePace> Paces(absl::Time now) const;
+  std::vector<SourceThroughput> Throughputs(absl::Time now) const;
   TransportsUsed Transports() const;
 
   const std::function<absl::Status(const Endpoint&)> reach_;

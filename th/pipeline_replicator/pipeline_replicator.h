@@ -231,7 +231,7 @@ class PipelineReplicator {
   uint64_t bytes_from(SourceIndex source) const;    // accepted; kept after the source is gone
   uint32_t corrupt_from(SourceIndex source) const;  // likewise
   // For how long, in all, the source had something to answer; kept after it is gone. bytes_from
-  // divided by this is its pace while this fill waited for it.
+  // divided by this is its throughput while this fill waited for it.
   absl::Duration waited_for(SourceIndex source, absl::Time now) const;
   uint64_t LengthOf(SegmentIndex segment) const;  // bytes
   // The sum of a held segment, as the publisher made it: the listed one, or that which came along.

@@ -260,20 +260,20 @@ struct ShardSealed {
 // What one source gave a reader since it was told last, and how long the reader had something asked
 // of it meanwhile. A source that waits for its own counts as one that gives nothing: the server
 // knows what that one receives.
-struct SourcePace {
+struct SourceThroughput {
   BufferAddress source;
   uint64_t bytes = 0;  // of segments received and checked
   absl::Duration waited;
-  friend bool operator==(const SourcePace&, const SourcePace&) = default;
+  friend bool operator==(const SourceThroughput&, const SourceThroughput&) = default;
 };
-inline constexpr size_t kMaxPacesTold = 4;  // of one FillProgress
+inline constexpr size_t kMaxThroughputsTold = 4;  // of one FillProgress
 
-// At most one a second and buffer, and at each end; the first once its paces say something.
+// At most one a second and buffer, and at each end; the first once its throughputs say something.
 struct FillProgress {
   OperationKey key;
   VersionSequence version;
-  SegmentSet segments;                 // received and checked
-  std::vector<SourcePace> paces = {};  // of sources in use; at most kMaxPacesTold
+  SegmentSet segments;                             // received and checked
+  std::vector<SourceThroughput> throughputs = {};  // of sources in use; at most kMaxThroughputsTold
   // What its sources are read over so far, those that have given nothing yet included. For people
   // alone: no decision hangs on it. Absent: as it was told last.
   std::optional<TransportsUsed> transports = std::nullopt;

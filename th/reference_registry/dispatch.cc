@@ -15,11 +15,11 @@
 #include "th/reference_registry/joining.h"
 #include "th/reference_registry/membership.h"
 #include "th/reference_registry/operations.h"
-#include "th/reference_registry/pace.h"
 #include "th/reference_registry/publishing.h"
 #include "th/reference_registry/rank_failure.h"
 #include "th/reference_registry/recovery.h"
 #include "th/reference_registry/roll_back.h"
+#include "th/reference_registry/throughput.h"
 #include "th/reference_registry/transactions.h"
 #include "th/reference_registry/updating.h"
 #include "tools/mutation/mutation.h"
@@ -243,7 +243,7 @@ void HandleDeadline(Turn& turn, const Deadline& deadline) {
         turn.to_assign.insert(deadline.buffer);
       }
       return;
-    case DeadlineKind::kPace:
+    case DeadlineKind::kThroughput:
       if (Buffer* buffer = FindBuffer(turn.state, deadline.buffer)) LookAgain(turn, *buffer);
       return;
     case DeadlineKind::kOperation:

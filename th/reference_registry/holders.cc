@@ -571,8 +571,8 @@ void SetRetry(Turn& turn, Buffer& buffer, absl::Time at) {
 
 void SetLook(Turn& turn, Buffer& buffer, absl::Time at) {
   if (buffer.fill == nullptr) return;
-  MoveDeadline(turn, {.kind = DeadlineKind::kPace, .buffer = buffer.address},
-               buffer.fill->pace.look_at, at);
+  MoveDeadline(turn, {.kind = DeadlineKind::kThroughput, .buffer = buffer.address},
+               buffer.fill->throughput.look_at, at);
 }
 
 std::vector<std::string> PlacesOf(const Location& location) {

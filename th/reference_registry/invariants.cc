@@ -427,7 +427,7 @@ absl::Status CheckModel(const RegistryState& state, const Model& model) {
 
 // How many deadlines there are, and how many there have to be, of each kind.
 struct DeadlineCount {
-  size_t leases = 0, retries = 0, paces = 0, operations = 0, promises = 0;
+  size_t leases = 0, retries = 0, throughputs = 0, operations = 0, promises = 0;
   friend bool operator==(const DeadlineCount&, const DeadlineCount&) = default;
 };
 
@@ -437,7 +437,7 @@ DeadlineCount DeadlinesOwed(const RegistryState& state) {
     for (const auto& [buffer_id, buffer] : worker->buffers) {
       if (buffer.fill == nullptr) continue;
       owed.retries += buffer.fill->retry_at != absl::InfiniteFuture();
-      owed.paces += buffer.fill->pace.look_at != absl::InfiniteFuture();
+      owed.throughputs += buffer.fill->throughput.look_at != absl::InfiniteFuture();
     }
   }
   for (const auto& [id, replica] : state.replicas) {
@@ -460,12 +460,12 @@ Deadline DeadlineOfOwner(const RegistryState& state, const Deadline& deadline) {
         own.at = worker->lease_at;
       break;
     case DeadlineKind::kRetry:
-    case DeadlineKind::kPace: {
+    case DeadlineKind::kThroughput: {
       own.buffer = deadline.buffer;
       const Buffer* buffer = FindBuffer(state, deadline.buffer);
       if (buffer == nullptr || buffer->fill == nullptr) break;
       const Fill& fill = *buffer->fill;
-      own.at = deadline.kind == DeadlineKind::kRetry ? fill.retry_at : fill.pace.look_at;
+      own.at = deadline.kind == DeadlineKind::kRetry ? fill.retry_at : fill.throughput.look_at;
       break;
     }
     case DeadlineKind::kOperation: {
@@ -488,8 +488,8 @@ Deadline DeadlineOfOwner(const RegistryState& state, const Deadline& deadline) {
 }
 
 // Every worker has a lease, every operation, every promise and every fill with a retry or a look at
-// its pace its deadline, and nothing else has one. As no two deadlines are equal, it is enough that
-// each of them is its owner's and that there are as many as owners.
+// its throughput its deadline, and nothing else has one. As no two deadlines are equal, it is
+// enough that each of them is its owner's and that there are as many as owners.
 absl::Status CheckDeadlines(const RegistryState& state) {
   DeadlineCount found;
   for (const Deadline& deadline : state.deadlines) {
@@ -499,17 +499,18 @@ absl::Status CheckDeadlines(const RegistryState& state) {
     }
     found.leases += deadline.kind == DeadlineKind::kLease;
     found.retries += deadline.kind == DeadlineKind::kRetry;
-    found.paces += deadline.kind == DeadlineKind::kPace;
+    found.throughputs += deadline.kind == DeadlineKind::kThroughput;
     found.operations += deadline.kind == DeadlineKind::kOperation;
     found.promises += deadline.kind == DeadlineKind::kPromise;
   }
   const DeadlineCount owed = DeadlinesOwed(state);
   if (found == owed) return absl::OkStatus();
-  return Broken("whatever waits has its deadline",
-                absl::StrCat(found.leases, " of ", owed.leases, " leases, ", found.retries, " of ",
-                             owed.retries, " retries, ", found.paces, " of ", owed.paces,
-                             " looks, ", found.operations, " of ", owed.operations, " operations, ",
-                             found.promises, " of ", owed.promises, " promises"));
+  return Broken(
+      "whatever waits has its deadline",
+      absl::StrCat(found.leases, " of ", owed.leases, " leases, ", found.retries, " of ",
+                   owed.retries, " retries, ", found.throughputs, " of ", owed.throughputs,
+                   " looks, ", found.operations, " of ", owed.operations, " operations, ",
+                   found.promises, " of ", owed.promises, " promises"));
 }
 
 }  // namespace

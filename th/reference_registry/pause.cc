@@ -11,7 +11,7 @@ namespace {
 void ShiftFill(Fill& fill, absl::Duration pause) {
   fill.grace_ends += pause;
   fill.retry_at += pause;
-  fill.pace.look_at += pause;
+  fill.throughput.look_at += pause;
   fill.asks_at += pause;
   for (Exclusion& exclusion : fill.exclusions) exclusion.retry_at += pause;
 }

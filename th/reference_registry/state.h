@@ -30,7 +30,7 @@
 #include "th/protocol/messages.h"
 #include "th/reference_registry/registry_types.h"
 #include "th/reference_registry/transaction.h"
-#include "th/scheduler/comparable_paces.h"
+#include "th/scheduler/comparable_throughputs.h"
 #include "th/scheduler/link_rate.h"
 #include "th/scheduler/slow_source.h"
 #include "th/weights/digest.h"
@@ -58,7 +58,7 @@ inline constexpr absl::Duration kCopyAwaitedFor = kDefaultOffloadTimeout;
 inline constexpr size_t kMaxExclusions = 64;
 // Epochs of other states whose workers have come here, by which it is known who comes first.
 inline constexpr size_t kMaxForeignEpochs = 64;
-// Forms of one model whose readers' paces are compared; with one more all are forgotten.
+// Forms of one model whose readers' throughputs are compared; with one more all are forgotten.
 inline constexpr size_t kMaxFormsCompared = 64;
 
 struct Buffer;
@@ -124,23 +124,23 @@ struct Exclusion {
   std::string detail;
 };
 
-// How fast a fill gets what it lacks, as its reader told last; see pace.h.
-struct FillPace {
+// How fast a fill gets what it lacks, as its reader told last; see throughput.h.
+struct FillThroughput {
   struct OfSource {
     // The last reports together, until they are of kSegmentsOfAPace segments.
-    SourcePace report;
-    Pace pace;
+    SourceThroughput report;
+    Throughput throughput;
   };
   absl::Time told_at = absl::InfinitePast();
   // From all its sources: at most what it receives, and what it can give on of that.
   double most = 0;
   double passing = 0;
-  std::vector<OfSource> sources;                // at most kMaxPacesTold
+  std::vector<OfSource> sources;                // at most kMaxThroughputsTold
   absl::Time look_at = absl::InfiniteFuture();  // its deadline in RegistryState::deadlines
   // The last source that it left for being slow.
   absl::Time left_at = absl::InfinitePast();
   BufferAddress left;
-  double pace_then = 0;
+  double throughput_then = 0;
 };
 
 // A rank's part of an update from ReadyToFill until it is done.
@@ -154,7 +154,7 @@ struct Fill {
       absl::InfinitePast();  // until then the lack of any holder does not end it
   std::vector<Exclusion> exclusions;
   absl::Time retry_at = absl::InfiniteFuture();  // its deadline in RegistryState::deadlines
-  FillPace pace;
+  FillThroughput throughput;
   absl::Time asks_at = absl::InfinitePast();  // not given a source before: others come first
 };
 
@@ -410,7 +410,7 @@ struct Model {
   absl::flat_hash_map<std::string, VersionSequence> labels;
   std::map<std::string, Group> groups;
   // By form: shards of one form are alike. At most kMaxFormsCompared.
-  absl::flat_hash_map<std::string, ComparablePaces> paces;
+  absl::flat_hash_map<std::string, ComparableThroughputs> throughputs;
   absl::btree_set<ReplicaId> offloads;  // exactly its groups' replicas of offload buffers
   // Their first pending operation has not begun: it waits for room for a copy of what is retained,
   // until the group's seeds have gone. Exactly those that were evaluated so last.
@@ -440,7 +440,7 @@ enum class DeadlineKind : uint8_t {
   kLease = 3,           // of buffer.worker
   kRetry = 4,           // of the fill of `buffer`
   kOperation = 5,       // `operation` of `replica`
-  kPace = 6,            // of the fill of `buffer`
+  kThroughput = 6,      // of the fill of `buffer`
   kPromise = 7,         // of `replica`
 };
 struct Deadline {

@@ -22,7 +22,8 @@ WorkerMessage MessageGenerator::MakeWorkerMessage(size_t alternative) {
     case 5:
       return ShardSealed{BufferId(SmallNumber()), VersionSequence(Number()), SomeDigest()};
     case 6:
-      return FillProgress{Key(), VersionSequence(Number()), Segments(), Paces(), SomeTransports()};
+      return FillProgress{Key(), VersionSequence(Number()), Segments(), Throughputs(),
+                          SomeTransports()};
     case 7:
       return RankDone{Key(), SmallNumber(), SomeCost()};
     case 8:
@@ -196,12 +197,12 @@ absl::Duration MessageGenerator::SomeDuration() {
   return absl::Nanoseconds(static_cast<int64_t>(Below(uint64_t{1} << 50)));
 }
 
-std::vector<SourcePace> MessageGenerator::Paces() {
-  std::vector<SourcePace> paces(Below(kMaxPacesTold + 1));
-  for (SourcePace& pace : paces) {
-    pace = {Buffer(), Number(), absl::Microseconds(Below(uint64_t{1} << 40))};
+std::vector<SourceThroughput> MessageGenerator::Throughputs() {
+  std::vector<SourceThroughput> throughputs(Below(kMaxThroughputsTold + 1));
+  for (SourceThroughput& throughput : throughputs) {
+    throughput = {Buffer(), Number(), absl::Microseconds(Below(uint64_t{1} << 40))};
   }
-  return paces;
+  return throughputs;
 }
 
 absl::Status MessageGenerator::SomeStatus() { return Coin() ? absl::OkStatus() : Failure(); }

@@ -79,7 +79,7 @@ inline constexpr size_t kMaxStreamsKept = 4;
 // may say in an update. From half of it on the pauses between them grow as what is left shrinks.
 inline constexpr uint64_t kMaxProgressBytes = uint64_t{32} << 10;
 inline constexpr uint64_t kProgressBytesPerSecond = 64;  // about a message a second
-// From the first sources of an update to its first progress: long enough for a pace to mean
+// From the first sources of an update to its first progress: long enough for a throughput to mean
 // something, short enough to leave a slow source early.
 inline constexpr absl::Duration kFirstProgress = absl::Milliseconds(250);
 inline constexpr absl::Duration kProgressRetry = absl::Minutes(1);  // where it does not fit now
@@ -224,11 +224,12 @@ struct UpdateOperation {
   uint64_t bytes_held = 0;
   absl::Time next_progress = absl::InfinitePast();
   bool progress_waits = false;
-  std::vector<SourcePace> paces;       // as the driver reported them last: since each was opened
-  std::vector<SourcePace> paces_told;  // the same when progress was told last
-  TransportsUsed transports;           // as the driver reported them last
-  TransportsUsed transports_told;      // to this server
-  uint64_t progress_bytes = 0;         // that the progress told so far has cost
+  std::vector<SourceThroughput>
+      throughputs;  // as the driver reported them last: since each was opened
+  std::vector<SourceThroughput> throughputs_told;  // the same when progress was told last
+  TransportsUsed transports;                       // as the driver reported them last
+  TransportsUsed transports_told;                  // to this server
+  uint64_t progress_bytes = 0;                     // that the progress told so far has cost
   absl::Time resolved_at = absl::InfiniteFuture();
   absl::Time sourced_at = absl::InfiniteFuture();
   absl::Time received_at = absl::InfiniteFuture();

@@ -94,7 +94,7 @@ class Scene {
   }
   void Write() { worker_.Handle(event::FirstWrite{buffer_}); }
   void Progress() {
-    worker_.now += absl::Milliseconds(250);  // the first one waits for its paces
+    worker_.now += absl::Milliseconds(250);  // the first one waits for its throughputs
     worker_.Handle(event::FillProgressed{buffer_, {FirstSegments(4), 4 * kMinSegmentBytes}});
   }
   void Complete() { worker_.Handle(event::FillCompleted{buffer_, TestRoot(9)}); }
