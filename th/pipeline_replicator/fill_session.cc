@@ -57,8 +57,8 @@ void FillSession::SetRoot(const Digest& root) {
   undecided_ = true;
 }
 
-void FillSession::HandleHandedOn(SegmentIndex end) {
-  replicator_.HandleHandedOn(end);
+void FillSession::HandleConsumed(SegmentIndex end) {
+  replicator_.HandleConsumed(end);
   ask_all_ = true;
 }
 

@@ -184,7 +184,7 @@ class FillSession {
   void SetSources(AssignmentId assignment, std::vector<AssignedSource> sources, absl::Time now);
   void SetRoot(const Digest& root);
   // Everything wanted before `end` was handed on, and its room is free. With a window only.
-  void HandleHandedOn(SegmentIndex end);
+  void HandleConsumed(SegmentIndex end);
   // Closes all sources; FillStopped follows when they are. Idempotent.
   void Stop();
 

@@ -226,7 +226,7 @@ TEST_F(FillSessionTest, RoomThatIsHandedOnIsAskedFor) {
   ASSERT_TRUE(fill.BeginSegment(kA, S(0), At(0)));
   fill.HandleSegment(kA, S(0), SumFor(0), SumFor(0), At(0));
   EXPECT_EQ(fill.PollRequest(kA, At(0)), std::nullopt);
-  fill.HandleHandedOn(S(1));
+  fill.HandleConsumed(S(1));
   EXPECT_THAT(Outputs(fill, 0), ElementsAre("first write", "ask 0 for 1-2"));
 }
 

@@ -106,7 +106,7 @@ class PipelineReplicator {
     // with the root. Where no source gives the list the segments' own sums have to suffice.
     std::optional<SegmentSet> wanted;
     // The fill hands on what it receives, in canonical order, and keeps this many segments at a
-    // time (HandleHandedOn makes room). 0: it keeps all.
+    // time (HandleConsumed makes room). 0: it keeps all.
     uint64_t window_segments = 0;
   };
   PipelineReplicator(Spec spec, ReplicatorLimits limits);
@@ -152,7 +152,7 @@ class PipelineReplicator {
   std::optional<Request> PollRequest(SourceIndex source, absl::Time now);
   // Everything wanted before `segment` has been handed on, and its room is free. With a window
   // only.
-  void HandleHandedOn(SegmentIndex segment);
+  void HandleConsumed(SegmentIndex segment);
   // Nobody else can serve: what was corrupt from `source` may be asked of it again at once.
   void AllowAgain(SourceIndex source);
 

@@ -265,8 +265,8 @@ void SimulatedFill::CloseLink(Link& link, SourceFailure failure, const std::stri
   session_.HandleClosed(link.source, failure, why);
 }
 
-void SimulatedFill::HandleHandedOn(SegmentIndex segment) {
-  session_.HandleHandedOn(segment);
+void SimulatedFill::HandleConsumed(SegmentIndex segment) {
+  session_.HandleConsumed(segment);
   CarryOut();
 }
 

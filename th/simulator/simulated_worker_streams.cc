@@ -123,7 +123,7 @@ void SimulatedWorker::HandleStreamTake(BufferId buffer) {
     EndStream(buffer, absl::InternalError("its consumer fails"));
     return Settle();
   }
-  if (SimulatedFill* fill = holdings_.at(buffer).fill.get()) fill->HandleHandedOn(taken.Next());
+  if (SimulatedFill* fill = holdings_.at(buffer).fill.get()) fill->HandleConsumed(taken.Next());
   FinishStreamIfTaken(buffer);
   Settle();
 }
