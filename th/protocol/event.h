@@ -24,7 +24,7 @@
 
 namespace th {
 
-// One operation of a group (or a happening without one), never used twice: the epoch of the server
+// One operation of a group (or what happens without one), never used twice: the epoch of the server
 // that minted it is the high half. Zero: none, or a server that tells none.
 struct EventId {
   uint64_t value = 0;
