@@ -68,7 +68,7 @@ struct MessageHandler {
   bool EndWithoutCopy(Buffer& own, OperationKind kind, OperationNumber number) const {
     const bool ends =
         kind == OperationKind::kUnpublish && EndOffloadFirst(turn, *own.replica, number);
-    if (!ends) CountAnew(turn, *worker.group, worker.name.rank, kDrainedAlone);
+    if (!ends) BumpGroupGeneration(turn, *worker.group, worker.name.rank, kDrainedAlone);
     return ends;
   }
   // A rank whose time was over before it heard that its group is to copy first has drained: there
@@ -143,7 +143,7 @@ struct MessageHandler {
     if (told == nullptr || !OthersAwaitItsCopy(*told, message.key.number)) {
       return ApplyOperation<FailRank>(message);
     }
-    CountAnew(turn, *worker.group, worker.name.rank, kFailedAlone);
+    BumpGroupGeneration(turn, *worker.group, worker.name.rank, kFailedAlone);
   }
   void operator()(const SourceFailed& message) const {
     ApplyOperation<ReportSourceFailed>(message);
@@ -249,7 +249,7 @@ void HandleDeadline(Turn& turn, const Deadline& deadline) {
     case DeadlineKind::kOperation:
       if (Replica* replica = FindReplica(turn.state, deadline.replica)) {
         const auto lags = ExpireOperation(turn, *replica, deadline.operation);
-        if (lags.has_value()) CountAnew(turn, *replica->group, *lags, kLags);
+        if (lags.has_value()) BumpGroupGeneration(turn, *replica->group, *lags, kLags);
       }
       return;
     case DeadlineKind::kPromise:

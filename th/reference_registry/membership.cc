@@ -352,7 +352,7 @@ void Adopt(Turn& turn, Group& group, const Worker& worker, const ResumeClaim& cl
   const bool same_numbering = has_others && claim.group_generation == group.generation &&
                               TH_MUTATE(kMixNumberings, counts_as_in == group.counts_as_in, true);
   const bool missed_nothing =
-      TH_MUTATE(kCountAnewForEveryRank,
+      TH_MUTATE(kBumpGroupGenerationForEveryRank,
                 has_others && claim.group_generation < group.generation && !group.has_ended, false);
   if (!same_numbering && !missed_nothing) {
     BeginGeneration(turn, group, worker.name, kCountsOtherwise,
@@ -433,12 +433,12 @@ absl::Duration RetryAfter(const RegistryState& state, const JoinRequest& request
   return std::max(state.limits.lease - (now - holder->last_heard), absl::Milliseconds(100));
 }
 
-void CountAnew(Turn& turn, Group& group, Rank rank, absl::string_view why) {
+void BumpGroupGeneration(Turn& turn, Group& group, Rank rank, absl::string_view why) {
   BeginGeneration(turn, group, {group.name, rank}, why,
                   NewGeneration(turn, group, GroupGeneration()), /*except=*/nullptr);
 }
 
-void CountAnewIfAgain(Turn& turn, Worker& worker, const AnnouncedBuffer& announced) {
+void BumpGroupGenerationIfAgain(Turn& turn, Worker& worker, const AnnouncedBuffer& announced) {
   const bool known = worker.buffers.contains(announced.buffer);
   if (known || HasNameOfItsOwn(announced.role)) return;
   Group& group = *worker.group;

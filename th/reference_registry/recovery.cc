@@ -529,7 +529,7 @@ void Announce(Turn& turn, Worker& worker, const AnnouncedBuffer& announced, Numb
     EndReceiveWithout(turn, worker, announced, status);
     return Send(turn, worker, BufferRegistered{.buffer = announced.buffer, .status = status});
   }
-  CountAnewIfAgain(turn, worker, announced);
+  BumpGroupGenerationIfAgain(turn, worker, announced);
   update.Apply(turn);
   Buffer& buffer = worker.buffers.at(announced.buffer);
   const OperationNumber heard =
@@ -552,7 +552,7 @@ void AnnounceAll(Turn& turn, Worker& worker, const JoinRequest& request) {
                 }));
   for (const AnnouncedBuffer& announced : request.buffers) {
     const bool fits = AnnounceBuffer{worker.id, announced}.CanApply(turn.state).ok();
-    if (fits) CountAnewIfAgain(turn, worker, announced);
+    if (fits) BumpGroupGenerationIfAgain(turn, worker, announced);
   }
   const Numbering numbering = NumberingOf(turn.state, *worker.group, request);
   for (const AnnouncedBuffer& announced : request.buffers) {

@@ -36,7 +36,7 @@ void FailAllOperations(Turn& turn, Group& group, const absl::Status& status);
 // The operation's time is over. A rank that has lost a call and has not come by `complete_by` is
 // returned, and the operation is left as it is. Else it ends with DEADLINE_EXCEEDED naming who is
 // missing and what each lacks, and the rank that lags is returned, if any. The group of a rank that
-// is returned has to count anew (CountAnew), which ends what is pending.
+// is returned has to count anew (BumpGroupGeneration), which ends what is pending.
 std::optional<Rank> ExpireOperation(Turn& turn, Replica& replica, OperationNumber number);
 
 // Takes a result that another epoch of the server gave; ends the same operation here with it.

@@ -210,7 +210,7 @@ void ServerWatch::NoteEnd(const SimulatedWorker& to, const OperationFinished& fi
 }
 
 // In another generation of its group operations are numbered from 1 again.
-void ServerWatch::CountAnew(const SimulatedWorker& worker, GroupGeneration generation) {
+void ServerWatch::BumpGroupGeneration(const SimulatedWorker& worker, GroupGeneration generation) {
   if (std::exchange(generations_[&worker], generation) == generation) return;
   std::erase_if(unpublishes_, [&](const OperationOf& entry) { return entry.worker == &worker; });
   std::erase_if(published_, [&](const auto& entry) { return entry.first.worker == &worker; });
@@ -232,9 +232,9 @@ void ServerWatch::Said(const SimulatedWorker& to, const ServerMessage& message,
   } else if (const auto* joined = std::get_if<Joined>(&message)) {
     NoteJoined(to, *joined);
     NoteLineageSent(to, joined->lineage);
-    CountAnew(to, joined->group_generation);
+    BumpGroupGeneration(to, joined->group_generation);
   } else if (const auto* changed = std::get_if<GroupChanged>(&message)) {
-    CountAnew(to, changed->group_generation);
+    BumpGroupGeneration(to, changed->group_generation);
   } else if (const auto* refused = std::get_if<Refused>(&message)) {
     const bool for_good = refused->retry_after == absl::InfiniteDuration();
     if (for_good && HasLapsed(to)) put_out_.insert(&to);

@@ -79,7 +79,7 @@ class ServerWatch {
   void NotePublished(const SimulatedWorker& worker, const OperationKey& publish);
   void NoteLetGo(const SimulatedWorker& worker, const OperationKey& unpublish);
   void NoteEnd(const SimulatedWorker& to, const OperationFinished& finished);
-  void CountAnew(const SimulatedWorker& worker, GroupGeneration generation);
+  void BumpGroupGeneration(const SimulatedWorker& worker, GroupGeneration generation);
   void JudgeSources(const SimulatedWorker& to, const AssignSources& assigned);
   // True when the reader pulls from the source already, and may finish that.
   bool Pulls(const OperationOf& update, const AssignedSource& source) const;
