@@ -364,7 +364,7 @@ Exclusion& Exclude(Buffer& reader, const BufferAddress& address, const Buffer* s
 }
 
 // From now on it fills from nobody; at the end of the turn it is given others.
-void TakeAwaySources(Turn& turn, Buffer& reader) {
+void RevokeSources(Turn& turn, Buffer& reader) {
   SetSources(turn, *reader.shard, reader.address, {});
   turn.to_assign.insert(reader.address);
 }
@@ -475,7 +475,7 @@ void LeaveSource(Turn& turn, Buffer& reader, const Buffer& source, absl::Time sl
              exclusion.detail);
   source.worker->slow_until = slow_until;
   ReindexAll(turn, *source.worker);
-  TakeAwaySources(turn, reader);
+  RevokeSources(turn, reader);
 }
 
 void RepeatAssignment(Turn& turn, Buffer& buffer) { TellSources(turn, buffer); }
@@ -514,7 +514,7 @@ void ReportSourceFailed::Apply(Turn& turn) const {
   }
   NoteReport(turn, reader, EventKind::kSourceFailed, exclusion.name, WhatFailed(message.failure),
              exclusion.detail);
-  TakeAwaySources(turn, reader);
+  RevokeSources(turn, reader);
 }
 
 absl::Status SuspectSource::CanApply(const RegistryState& state) const {
@@ -537,7 +537,7 @@ void SuspectSource::Apply(Turn& turn) const {
   NoteReport(turn, reader, EventKind::kSourceSuspected, exclusion.name, "is suspected",
              exclusion.detail);
   Suspect(turn, *source.worker);
-  TakeAwaySources(turn, reader);
+  RevokeSources(turn, reader);
 }
 
 }  // namespace th::registry

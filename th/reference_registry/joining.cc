@@ -235,7 +235,7 @@ void JoinTransaction::Apply(Turn& turn) const {
       NoteOtherCall(own);
       return SendError(turn, own, request, std::move(status));
     }
-    const bool unpublished = TookAway(finished);
+    const bool unpublished = DroppedContent(finished);
     // Ended in another epoch, before this rank had said what it holds.
     const bool latest = number == replica.finished && replica.phase == ReplicaPhase::kHolding;
     const bool received = replica.role == BufferRole::kStreaming && HeadOf(replica) == nullptr;
@@ -244,7 +244,7 @@ void JoinTransaction::Apply(Turn& turn) const {
     const bool ended_badly = finished.kind == OperationKind::kUnpublish && !finished.status.ok() &&
                              !finished.offload_first;
     if ((unpublished && latest) || received) {
-      TakeAway(turn, replica, number);
+      DropReplicaContent(turn, replica, number);
     } else if (ended_badly && is_latest_start) {
       LetGoAlone(turn, own, number);
     }

@@ -306,7 +306,7 @@ void StopAwaiting(const Replica& copy) {
 
 bool DeferToOffload(Turn& turn, Replica& replica, Transaction& transaction) {
   if (!MayOffloadFirst(transaction)) return false;
-  if (TH_MUTATE(kTakeAwayTheLastRetained, !TakesLastOfRetained(replica), true)) return false;
+  if (TH_MUTATE(kDropTheLastRetained, !TakesLastOfRetained(replica), true)) return false;
   const Version& version = *FindVersion(*replica.group->model, replica.version);
   // While there was no server its ranks may have begun this very copy.
   const std::string begun =

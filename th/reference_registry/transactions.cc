@@ -368,7 +368,7 @@ bool AdoptResult(Turn& turn, Replica& replica, FinishedOperation result) {
       const bool drains = found->second.if_unpublish() != nullptr && !result.offload_first;
       if (drains) LetGoOfAll(turn, replica, found->second);
     }
-    if (TookAway(result)) TakeAway(turn, replica, result.number);
+    if (DroppedContent(result)) DropReplicaContent(turn, replica, result.number);
   }
   replica.finished = OperationNumber(result.number.value - 1);
   const OperationNumber number = result.number;
@@ -386,12 +386,12 @@ bool EndOffloadFirst(Turn& turn, Replica& replica, OperationNumber number) {
                      number == replica.finished && replica.pending.empty();
   if (!waits) return false;
   result.offload_first = false;
-  TakeAway(turn, replica, number);
+  DropReplicaContent(turn, replica, number);
   for (const auto& [rank, buffer] : replica.buffers) SendResult(turn, *buffer, kept);
   return true;
 }
 
-bool TookAway(const FinishedOperation& result) {
+bool DroppedContent(const FinishedOperation& result) {
   return result.kind == OperationKind::kUnpublish && result.status.ok() && !result.offload_first;
 }
 
@@ -400,7 +400,7 @@ bool MadePublisher(const FinishedOperation& result, const Content& content) {
          result.version.sequence == content.version;
 }
 
-void TakeAway(Turn& turn, Replica& replica, OperationNumber unpublish) {
+void DropReplicaContent(Turn& turn, Replica& replica, OperationNumber unpublish) {
   for (auto& [rank, buffer] : replica.buffers) {
     if (!DrainsYet(turn.state, *buffer, unpublish)) ClearContent(turn, *buffer);
     buffer->drained_while_away = false;
@@ -422,7 +422,7 @@ bool DrainsLate(const RegistryState& state, const BufferAddress& address,
   if (buffer->last_let_go == unpublish) return buffer->last_started <= unpublish;
   const auto& results = buffer->replica->results;
   const auto result = results.find(unpublish);
-  return result != results.end() && TookAway(result->second.finished) &&
+  return result != results.end() && DroppedContent(result->second.finished) &&
          buffer->last_started == unpublish;
 }
 

@@ -48,12 +48,12 @@ bool AdoptResult(Turn& turn, Replica& replica, FinishedOperation result);
 bool EndOffloadFirst(Turn& turn, Replica& replica, OperationNumber number);
 
 // True for the result of an unpublish that took away what the replica held.
-bool TookAway(const FinishedOperation& result);
+bool DroppedContent(const FinishedOperation& result);
 // True for the result of the publish that `content` is the publication of.
 bool MadePublisher(const FinishedOperation& result, const Content& content);
 // What an unpublish leaves that ended without this server's drain: every rank has drained, or does
 // by itself, and says so no more, but for one that copies its content first.
-void TakeAway(Turn& turn, Replica& replica, OperationNumber unpublish);
+void DropReplicaContent(Turn& turn, Replica& replica, OperationNumber unpublish);
 // A rank hears that its unpublish, or its start of one, went badly: it drains all the same, so
 // nobody is sent to it for what it held before that operation.
 void LetGoAlone(Turn& turn, Buffer& buffer, OperationNumber unpublish);
