@@ -181,14 +181,14 @@ bool HasGivenUp(const Buffer& reader, const BufferAddress& source) {
 
 // Of a holder that is not complete: whether it is being fed, maybe by one that drains or that has
 // not come back since a restart, and feeds others then.
-bool MayYetFeed(const Buffer& holder) {
+bool MayBecomeSource(const Buffer& holder) {
   return !holder.content->complete && !holder.content->refused &&
          holder.replica->phase == ReplicaPhase::kFilling &&
          holder.replica->role != BufferRole::kStreaming && !holder.sources.empty();
 }
 
 // Whether there is a complete holder that this reader has not given up for good, or may yet be one.
-bool MayYetBeFed(const Turn& turn, const Buffer& buffer) {
+bool MayBecomeFed(const Turn& turn, const Buffer& buffer) {
   const Shard& shard = *buffer.shard;
   if (turn.state.adopting && shard.version->from_earlier_epoch) return true;
   uint32_t given_up = 0;
@@ -200,7 +200,7 @@ bool MayYetBeFed(const Turn& turn, const Buffer& buffer) {
   if (shard.complete_promising > given_up) return true;
   return std::any_of(shard.holders.begin(), shard.holders.end(), [&](const auto& entry) {
     const auto& [address, holder] = entry;
-    return address != buffer.address && MayYetFeed(*holder) && !HasGivenUp(buffer, address) &&
+    return address != buffer.address && MayBecomeSource(*holder) && !HasGivenUp(buffer, address) &&
            !WouldCycle(shard, buffer.address, address);
   });
 }
@@ -249,7 +249,7 @@ std::string NewestThereIs(const Model& model) {
   for (auto it = model.versions.rbegin(); it != model.versions.rend(); ++it) {
     if (it->second.phase != VersionPhase::kPublished || it->second.shards.empty()) continue;
     const bool held = std::all_of(it->second.shards.begin(), it->second.shards.end(),
-                                  [](const auto& entry) { return HasHope(entry.second); });
+                                  [](const auto& entry) { return IsCompletable(entry.second); });
     if (held) return absl::StrCat("the newest version there is: ", it->second.info.ToString());
   }
   return "no version is held by anybody";
@@ -430,7 +430,7 @@ void AssignFill(Turn& turn, Buffer& buffer) {
   if (IsPutOff(turn, *buffer.fill)) return LetWait(turn, buffer, /*may_be_fed=*/true);
   const std::vector<SchedulerChoice> choices = ChooseOrRetry(turn, buffer);
   if (!choices.empty()) return TakeSources(turn, buffer, choices);
-  const bool may_be_fed = MayYetBeFed(turn, buffer);
+  const bool may_be_fed = MayBecomeFed(turn, buffer);
   if (!may_be_fed && turn.now >= buffer.fill->grace_ends) return FailForWantOfSources(turn, buffer);
   LetWait(turn, buffer, may_be_fed);
 }
@@ -487,11 +487,11 @@ bool ASourceLeaves(const Buffer& reader) {
                      [&](const BufferAddress& source) { return shard.leaving.contains(source); });
 }
 
-bool HasHope(const Shard& shard) {
+bool IsCompletable(const Shard& shard) {
   if (IsUnsealable(shard)) return false;
   if (shard.complete_promising > 0) return true;
   return std::any_of(shard.holders.begin(), shard.holders.end(),
-                     [](const auto& entry) { return MayYetFeed(*entry.second); });
+                     [](const auto& entry) { return MayBecomeSource(*entry.second); });
 }
 
 absl::Status ReportSourceFailed::CanApply(const RegistryState& state) const {

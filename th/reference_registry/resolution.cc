@@ -131,7 +131,7 @@ Resolution ResolveFor(const Replica& replica, const VersionSelector& selector,
     const bool has_it = buffer->content.has_value() && buffer->content->complete &&
                         buffer->content->version == version.info.sequence;
     if (has_it) continue;
-    if (shard != version.shards.end() && !HasHope(shard->second)) return {.reason = gone};
+    if (shard != version.shards.end() && !IsCompletable(shard->second)) return {.reason = gone};
   }
   return resolved;
 }
