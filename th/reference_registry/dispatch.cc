@@ -252,8 +252,9 @@ void HandleDeadline(Turn& turn, const Deadline& deadline) {
         if (lags.has_value()) BumpGroupGeneration(turn, *replica->group, *lags, kLags);
       }
       return;
-    case DeadlineKind::kPromise:
-      if (Replica* replica = FindReplica(turn.state, deadline.replica)) EndPromise(turn, *replica);
+    case DeadlineKind::kReservation:
+      if (Replica* replica = FindReplica(turn.state, deadline.replica))
+        EndReservation(turn, *replica);
       return;
   }
 }

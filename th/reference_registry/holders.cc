@@ -124,14 +124,15 @@ void EraseEdge(Shard& shard, const BufferAddress& reader, const BufferAddress& s
   if (holder != shard.holders.end()) std::erase(holder->second->sources, source);
 }
 
-// Of the promise that the replica has.
-Deadline DeadlineOfPromise(const Replica& replica) {
-  return {.at = replica.promise->until, .kind = DeadlineKind::kPromise, .replica = replica.id};
+// Of the reservation that the replica has.
+Deadline DeadlineOfReservation(const Replica& replica) {
+  return {
+      .at = replica.reservation->until, .kind = DeadlineKind::kReservation, .replica = replica.id};
 }
 
 void EraseIfOver(Version& version, std::map<ArrivalKey, Arrival>::iterator arrival) {
   const Arrival& on_its_way = arrival->second;
-  const bool over = on_its_way.filling.empty() && on_its_way.promised_by == ReplicaId();
+  const bool over = on_its_way.filling.empty() && on_its_way.reserved_by == ReplicaId();
   if (over) version.arrivals.erase(arrival);
 }
 
@@ -144,11 +145,11 @@ void LeaveArrivals(Replica& replica) {
   replica.fills_in.clear();
 }
 
-// A copy that fills is what its group has promised.
-void KeepPromise(Turn& turn, const Replica& copy) {
+// A copy that fills is what its group had reserved the site for.
+void UseReservation(Turn& turn, const Replica& copy) {
   for (auto& [name, replica] : copy.group->replicas) {
-    if (replica.promise.has_value() && replica.promise->version == copy.version) {
-      EndPromise(turn, replica);
+    if (replica.reservation.has_value() && replica.reservation->version == copy.version) {
+      EndReservation(turn, replica);
     }
   }
 }
@@ -161,7 +162,7 @@ void JoinArrivals(Turn& turn, Replica& replica) {
   if (site.empty() || version == nullptr) return;
   version->arrivals[{replica.form, site}].filling.insert(replica.id);
   replica.fills_in = site;
-  if (replica.role == BufferRole::kSeed) KeepPromise(turn, replica);
+  if (replica.role == BufferRole::kSeed) UseReservation(turn, replica);
 }
 
 void ReindexAddress(Turn& turn, Shard& shard, const BufferAddress& address) {
@@ -366,23 +367,23 @@ void SetPhase(Turn& turn, Replica& replica, ReplicaPhase phase, VersionSequence 
   for (auto& [rank, buffer] : replica.buffers) Reindex(turn, *buffer);
 }
 
-void GivePromise(Turn& turn, Replica& replica, const SeedPromise& promise) {
-  EndPromise(turn, replica);
-  replica.promise = promise;
-  turn.state.deadlines.insert(DeadlineOfPromise(replica));
-  Version& version = *FindVersion(*replica.group->model, promise.version);
-  version.arrivals[{replica.form, promise.site}].promised_by = replica.id;
+void Reserve(Turn& turn, Replica& replica, const SeedReservation& reservation) {
+  EndReservation(turn, replica);
+  replica.reservation = reservation;
+  turn.state.deadlines.insert(DeadlineOfReservation(replica));
+  Version& version = *FindVersion(*replica.group->model, reservation.version);
+  version.arrivals[{replica.form, reservation.site}].reserved_by = replica.id;
 }
 
-void EndPromise(Turn& turn, Replica& replica) {
-  if (!replica.promise.has_value()) return;
-  turn.state.deadlines.erase(DeadlineOfPromise(replica));
-  const SeedPromise promise = *std::exchange(replica.promise, std::nullopt);
-  Version* version = FindVersion(*replica.group->model, promise.version);
+void EndReservation(Turn& turn, Replica& replica) {
+  if (!replica.reservation.has_value()) return;
+  turn.state.deadlines.erase(DeadlineOfReservation(replica));
+  const SeedReservation reservation = *std::exchange(replica.reservation, std::nullopt);
+  Version* version = FindVersion(*replica.group->model, reservation.version);
   if (version == nullptr) return;
-  const auto arrival = version->arrivals.find({replica.form, promise.site});
-  if (arrival == version->arrivals.end() || arrival->second.promised_by != replica.id) return;
-  arrival->second.promised_by = ReplicaId();
+  const auto arrival = version->arrivals.find({replica.form, reservation.site});
+  if (arrival == version->arrivals.end() || arrival->second.reserved_by != replica.id) return;
+  arrival->second.reserved_by = ReplicaId();
   EraseIfOver(*version, arrival);
 }
 

@@ -355,13 +355,13 @@ bool CountsUnderWay(const Model& model) {
          });
 }
 
-// True when somebody fills it; where it names a promise instead, that promise is there.
-bool IsPromised(const RegistryState& state, VersionSequence version, const ArrivalKey& key,
+// True when somebody fills it; where it names a reservation instead, that reservation is there.
+bool IsReserved(const RegistryState& state, VersionSequence version, const ArrivalKey& key,
                 const Arrival& arrival) {
-  if (arrival.promised_by == ReplicaId()) return !arrival.filling.empty();
-  const Replica* replica = FindReplica(state, arrival.promised_by);
-  return replica != nullptr && replica->form == key.form && replica->promise.has_value() &&
-         replica->promise->version == version && replica->promise->site == key.site;
+  if (arrival.reserved_by == ReplicaId()) return !arrival.filling.empty();
+  const Replica* replica = FindReplica(state, arrival.reserved_by);
+  return replica != nullptr && replica->form == key.form && replica->reservation.has_value() &&
+         replica->reservation->version == version && replica->reservation->site == key.site;
 }
 
 bool DisplacedCountsAgree(const Model& model) {
@@ -402,8 +402,8 @@ absl::Status CheckModel(const RegistryState& state, const Model& model) {
                            replica->version == sequence && replica->form == key.form;
         if (!fills) return Broken("who is on its way into a site fills there", key.site);
       }
-      if (!IsPromised(state, sequence, key, arrival)) {
-        return Broken("what nobody fills has been promised, and stands in a promise", key.site);
+      if (!IsReserved(state, sequence, key, arrival)) {
+        return Broken("what nobody fills has been reserved, and stands in a reservation", key.site);
       }
     }
   }
@@ -427,7 +427,7 @@ absl::Status CheckModel(const RegistryState& state, const Model& model) {
 
 // How many deadlines there are, and how many there have to be, of each kind.
 struct DeadlineCount {
-  size_t leases = 0, retries = 0, throughputs = 0, operations = 0, promises = 0;
+  size_t leases = 0, retries = 0, throughputs = 0, operations = 0, reservations = 0;
   friend bool operator==(const DeadlineCount&, const DeadlineCount&) = default;
 };
 
@@ -442,7 +442,7 @@ DeadlineCount DeadlinesOwed(const RegistryState& state) {
   }
   for (const auto& [id, replica] : state.replicas) {
     owed.operations += replica->pending.size();
-    owed.promises += replica->promise.has_value();
+    owed.reservations += replica->reservation.has_value();
   }
   return owed;
 }
@@ -477,19 +477,20 @@ Deadline DeadlineOfOwner(const RegistryState& state, const Deadline& deadline) {
       if (pending != replica->pending.end()) own.at = pending->second.ends_at();
       break;
     }
-    case DeadlineKind::kPromise: {
+    case DeadlineKind::kReservation: {
       own.replica = deadline.replica;
       const Replica* replica = FindReplica(state, deadline.replica);
-      if (replica != nullptr && replica->promise.has_value()) own.at = replica->promise->until;
+      if (replica != nullptr && replica->reservation.has_value())
+        own.at = replica->reservation->until;
       break;
     }
   }
   return own;
 }
 
-// Every worker has a lease, every operation, every promise and every fill with a retry or a look at
-// its throughput its deadline, and nothing else has one. As no two deadlines are equal, it is
-// enough that each of them is its owner's and that there are as many as owners.
+// Every worker has a lease, every operation, every reservation and every fill with a retry or a
+// look at its throughput its deadline, and nothing else has one. As no two deadlines are equal, it
+// is enough that each of them is its owner's and that there are as many as owners.
 absl::Status CheckDeadlines(const RegistryState& state) {
   DeadlineCount found;
   for (const Deadline& deadline : state.deadlines) {
@@ -501,7 +502,7 @@ absl::Status CheckDeadlines(const RegistryState& state) {
     found.retries += deadline.kind == DeadlineKind::kRetry;
     found.throughputs += deadline.kind == DeadlineKind::kThroughput;
     found.operations += deadline.kind == DeadlineKind::kOperation;
-    found.promises += deadline.kind == DeadlineKind::kPromise;
+    found.reservations += deadline.kind == DeadlineKind::kReservation;
   }
   const DeadlineCount owed = DeadlinesOwed(state);
   if (found == owed) return absl::OkStatus();
@@ -510,7 +511,7 @@ absl::Status CheckDeadlines(const RegistryState& state) {
       absl::StrCat(found.leases, " of ", owed.leases, " leases, ", found.retries, " of ",
                    owed.retries, " retries, ", found.throughputs, " of ", owed.throughputs,
                    " looks, ", found.operations, " of ", owed.operations, " operations, ",
-                   found.promises, " of ", owed.promises, " promises"));
+                   found.reservations, " of ", owed.reservations, " reservations"));
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ void MovePastPause(RegistryState& state, absl::Duration pause, absl::Time now) {
       transaction.complete_by += pause;
     }
     replica->copy_awaited_until += pause;
-    if (replica->promise.has_value()) replica->promise->until += pause;
+    if (replica->reservation.has_value()) replica->reservation->until += pause;
   }
   for (auto& [digest, record] : state.layouts) record.asked_at += pause;
   absl::btree_set<Deadline> moved;

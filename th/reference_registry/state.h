@@ -261,8 +261,9 @@ enum class ReplicaPhase : uint8_t {
 
 // The server's word that this replica's group copies a version into host memory as the seed of its
 // site: from the answer until the copy fills. It holds while the group is whole and of that
-// generation, for kSeedPromiseLasts at most; then it goes, with its mention in `site`'s arrivals.
-struct SeedPromise {
+// generation, for kSeedReservationLasts at most; then it goes, with its mention in `site`'s
+// arrivals.
+struct SeedReservation {
   VersionSequence version;
   std::string site;
   GroupGeneration generation;
@@ -285,8 +286,9 @@ struct Replica {
   BufferRole role = BufferRole::kPrimary;  // host copies are in model->offloads
   bool unwanted = false;                   // kSeed: its group has asked for another version since
   bool released = false;                   // its ranks were told that it may go
-  std::string fills_in;                // the site in whose arrivals it is; only while it is filling
-  std::optional<SeedPromise> promise;  // its `until` is a deadline in RegistryState::deadlines
+  std::string fills_in;  // the site in whose arrivals it is; only while it is filling
+  std::optional<SeedReservation>
+      reservation;  // its `until` is a deadline in RegistryState::deadlines
   // The copy that its last result asks for has to be registered by then; past: none is awaited.
   absl::Time copy_awaited_until = absl::InfinitePast();
   uint32_t copies_unused = 0;  // that it was told to make since it last moved
@@ -373,7 +375,7 @@ enum class VersionPhase : uint8_t { kPublishing = 1, kPublished = 2, kWithdrawn 
 // A form of a version on its way into one site: see seeding.h.
 struct Arrival {
   absl::btree_set<ReplicaId> filling;  // replicas of whole groups whose ranks are all in the site
-  ReplicaId promised_by;               // the last that got a SeedPromise, which it has; 0: none
+  ReplicaId reserved_by;               // the last that got a SeedReservation, which it has; 0: none
 };
 struct ArrivalKey {
   std::string form;
@@ -441,7 +443,7 @@ enum class DeadlineKind : uint8_t {
   kRetry = 4,           // of the fill of `buffer`
   kOperation = 5,       // `operation` of `replica`
   kThroughput = 6,      // of the fill of `buffer`
-  kPromise = 7,         // of `replica`
+  kReservation = 7,     // of `replica`
 };
 struct Deadline {
   absl::Time at;
@@ -485,8 +487,8 @@ struct RegistryState {
   absl::flat_hash_map<Digest, LayoutRecord> layouts;  // those with a buffer or a shard
   uint64_t layout_bytes = 0;  // the encoded size of those that are here; at most max_layout_bytes
 
-  // One lease for every worker, one entry for every pending operation, every promise of a seed and
-  // every fill with a retry.
+  // One lease for every worker, one entry for every pending operation, every reservation of a seed
+  // and every fill with a retry.
   absl::btree_set<Deadline> deadlines;
   // When the first pin of each model ends, of those that do.
   std::set<std::pair<absl::Time, ModelKey>> pin_expiries;
