@@ -130,18 +130,18 @@ Deadline DeadlineOfReservation(const Replica& replica) {
       .at = replica.reservation->until, .kind = DeadlineKind::kReservation, .replica = replica.id};
 }
 
-void EraseIfOver(Version& version, std::map<ArrivalKey, Arrival>::iterator arrival) {
-  const Arrival& on_its_way = arrival->second;
+void EraseIfOver(Version& version, std::map<SiteSeedingKey, SiteSeeding>::iterator seeding) {
+  const SiteSeeding& on_its_way = seeding->second;
   const bool over = on_its_way.filling.empty() && on_its_way.reserved_by == ReplicaId();
-  if (over) version.arrivals.erase(arrival);
+  if (over) version.site_seedings.erase(seeding);
 }
 
-void LeaveArrivals(Replica& replica) {
+void LeaveSiteSeeding(Replica& replica) {
   if (replica.fills_in.empty()) return;
   Version& version = *FindVersion(*replica.group->model, replica.version);
-  auto arrival = version.arrivals.find({replica.form, replica.fills_in});
-  arrival->second.filling.erase(replica.id);
-  EraseIfOver(version, arrival);
+  auto seeding = version.site_seedings.find({replica.form, replica.fills_in});
+  seeding->second.filling.erase(replica.id);
+  EraseIfOver(version, seeding);
   replica.fills_in.clear();
 }
 
@@ -154,13 +154,13 @@ void UseReservation(Turn& turn, const Replica& copy) {
   }
 }
 
-void JoinArrivals(Turn& turn, Replica& replica) {
+void JoinSiteSeeding(Turn& turn, Replica& replica) {
   Group& group = *replica.group;
   if (replica.role == BufferRole::kStreaming || group.members.size() != group.ranks) return;
   const std::string site = SiteOf(group);
   Version* version = FindVersion(*group.model, replica.version);
   if (site.empty() || version == nullptr) return;
-  version->arrivals[{replica.form, site}].filling.insert(replica.id);
+  version->site_seedings[{replica.form, site}].filling.insert(replica.id);
   replica.fills_in = site;
   if (replica.role == BufferRole::kSeed) UseReservation(turn, replica);
 }
@@ -301,8 +301,8 @@ void EraseVersion(Turn& turn, Version& version) {
       ForgetLayout(turn.state, key.layout);
     }
   }
-  for (const auto& [key, arrival] : version.arrivals) {
-    for (const ReplicaId id : arrival.filling) FindReplica(turn.state, id)->fills_in.clear();
+  for (const auto& [key, seeding] : version.site_seedings) {
+    for (const ReplicaId id : seeding.filling) FindReplica(turn.state, id)->fills_in.clear();
   }
   Model& model = *version.model;
   FreeLabel(version);
@@ -360,10 +360,10 @@ void ClearFill(Turn& turn, Buffer& buffer) {
 }
 
 void SetPhase(Turn& turn, Replica& replica, ReplicaPhase phase, VersionSequence version) {
-  LeaveArrivals(replica);
+  LeaveSiteSeeding(replica);
   replica.phase = phase;
   replica.version = version;
-  if (phase == ReplicaPhase::kFilling) JoinArrivals(turn, replica);
+  if (phase == ReplicaPhase::kFilling) JoinSiteSeeding(turn, replica);
   for (auto& [rank, buffer] : replica.buffers) Reindex(turn, *buffer);
 }
 
@@ -372,7 +372,7 @@ void Reserve(Turn& turn, Replica& replica, const SeedReservation& reservation) {
   replica.reservation = reservation;
   turn.state.deadlines.insert(DeadlineOfReservation(replica));
   Version& version = *FindVersion(*replica.group->model, reservation.version);
-  version.arrivals[{replica.form, reservation.site}].reserved_by = replica.id;
+  version.site_seedings[{replica.form, reservation.site}].reserved_by = replica.id;
 }
 
 void EndReservation(Turn& turn, Replica& replica) {
@@ -381,10 +381,10 @@ void EndReservation(Turn& turn, Replica& replica) {
   const SeedReservation reservation = *std::exchange(replica.reservation, std::nullopt);
   Version* version = FindVersion(*replica.group->model, reservation.version);
   if (version == nullptr) return;
-  const auto arrival = version->arrivals.find({replica.form, reservation.site});
-  if (arrival == version->arrivals.end() || arrival->second.reserved_by != replica.id) return;
-  arrival->second.reserved_by = ReplicaId();
-  EraseIfOver(*version, arrival);
+  const auto seeding = version->site_seedings.find({replica.form, reservation.site});
+  if (seeding == version->site_seedings.end() || seeding->second.reserved_by != replica.id) return;
+  seeding->second.reserved_by = ReplicaId();
+  EraseIfOver(*version, seeding);
 }
 
 void InvalidateReplica(Turn& turn, Replica& replica) {

@@ -249,15 +249,15 @@ absl::Status CheckShard(const Shard& shard) {
   return CheckAcyclic(shard);
 }
 
-absl::Status CheckArrival(const Replica& replica) {
+absl::Status CheckSiteSeeding(const Replica& replica) {
   if (replica.fills_in.empty()) return absl::OkStatus();
   const Version* version = FindVersion(std::as_const(*replica.group->model), replica.version);
   if (replica.phase != ReplicaPhase::kFilling || version == nullptr) {
     return Broken("who brings a version into a site fills", replica);
   }
-  const auto arrival = version->arrivals.find({replica.form, replica.fills_in});
+  const auto seeding = version->site_seedings.find({replica.form, replica.fills_in});
   const bool listed =
-      arrival != version->arrivals.end() && arrival->second.filling.contains(replica.id);
+      seeding != version->site_seedings.end() && seeding->second.filling.contains(replica.id);
   return listed ? absl::OkStatus() : Broken("who fills in a site is listed there", replica);
 }
 
@@ -306,7 +306,7 @@ absl::Status CheckReplica(const RegistryState& state, const Replica& replica) {
     }
   }
   if (replica.results.size() > kMaxResultsKept) return Broken("results are bounded", replica);
-  TH_RETURN_IF_ERROR(CheckArrival(replica));
+  TH_RETURN_IF_ERROR(CheckSiteSeeding(replica));
   TH_RETURN_IF_ERROR(CheckPhase(state, replica));
   if (replica.phase != ReplicaPhase::kHolding || state.adopting) return absl::OkStatus();
   if (replica.buffers.size() != replica.group->ranks) return Broken("a holder is whole", replica);
@@ -356,10 +356,10 @@ bool CountsUnderWay(const Model& model) {
 }
 
 // True when somebody fills it; where it names a reservation instead, that reservation is there.
-bool IsReserved(const RegistryState& state, VersionSequence version, const ArrivalKey& key,
-                const Arrival& arrival) {
-  if (arrival.reserved_by == ReplicaId()) return !arrival.filling.empty();
-  const Replica* replica = FindReplica(state, arrival.reserved_by);
+bool IsReserved(const RegistryState& state, VersionSequence version, const SiteSeedingKey& key,
+                const SiteSeeding& seeding) {
+  if (seeding.reserved_by == ReplicaId()) return !seeding.filling.empty();
+  const Replica* replica = FindReplica(state, seeding.reserved_by);
   return replica != nullptr && replica->form == key.form && replica->reservation.has_value() &&
          replica->reservation->version == version && replica->reservation->site == key.site;
 }
@@ -395,14 +395,14 @@ absl::Status CheckModel(const RegistryState& state, const Model& model) {
       return Broken("a label names its published version", model);
     }
     for (const auto& [key, shard] : version.shards) TH_RETURN_IF_ERROR(CheckShard(shard));
-    for (const auto& [key, arrival] : version.arrivals) {
-      for (const ReplicaId id : arrival.filling) {
+    for (const auto& [key, seeding] : version.site_seedings) {
+      for (const ReplicaId id : seeding.filling) {
         const Replica* replica = FindReplica(state, id);
         const bool fills = replica != nullptr && replica->fills_in == key.site &&
                            replica->version == sequence && replica->form == key.form;
         if (!fills) return Broken("who is on its way into a site fills there", key.site);
       }
-      if (!IsReserved(state, sequence, key, arrival)) {
+      if (!IsReserved(state, sequence, key, seeding)) {
         return Broken("what nobody fills has been reserved, and stands in a reservation", key.site);
       }
     }

@@ -48,16 +48,16 @@ void EraseShardsOf(const Replica& replica, ShardKeys* keys) {
 // for a copy.
 bool IsOnItsWay(const Turn& turn, const Replica& replica, const Version& version,
                 const std::string& site, ShardKeys lacking) {
-  const auto found = version.arrivals.find({replica.form, site});
-  if (found == version.arrivals.end()) return false;
-  const Arrival& arrival = found->second;
-  const Replica* reserving = FindReplica(turn.state, arrival.reserved_by);
+  const auto found = version.site_seedings.find({replica.form, site});
+  if (found == version.site_seedings.end()) return false;
+  const SiteSeeding& seeding = found->second;
+  const Replica* reserving = FindReplica(turn.state, seeding.reserved_by);
   if (reserving != nullptr && ReservationStands(turn, *reserving) &&
       reserving->reservation->version == version.info.sequence) {
     EraseShardsOf(*reserving, &lacking);
   }
   size_t looked_at = 0;
-  for (const ReplicaId id : arrival.filling) {
+  for (const ReplicaId id : seeding.filling) {
     if (lacking.empty() || ++looked_at > kMaxSeedsLookedAt) break;
     if (id != replica.id) EraseShardsOf(*FindReplica(turn.state, id), &lacking);
   }

@@ -262,7 +262,7 @@ enum class ReplicaPhase : uint8_t {
 // The server's word that this replica's group copies a version into host memory as the seed of its
 // site: from the answer until the copy fills. It holds while the group is whole and of that
 // generation, for kSeedReservationLasts at most; then it goes, with its mention in `site`'s
-// arrivals.
+// site_seedings.
 struct SeedReservation {
   VersionSequence version;
   std::string site;
@@ -286,7 +286,7 @@ struct Replica {
   BufferRole role = BufferRole::kPrimary;  // host copies are in model->offloads
   bool unwanted = false;                   // kSeed: its group has asked for another version since
   bool released = false;                   // its ranks were told that it may go
-  std::string fills_in;  // the site in whose arrivals it is; only while it is filling
+  std::string fills_in;  // the site in whose site_seedings it is; only while it is filling
   std::optional<SeedReservation>
       reservation;  // its `until` is a deadline in RegistryState::deadlines
   // The copy that its last result asks for has to be registered by then; past: none is awaited.
@@ -373,14 +373,14 @@ struct Shard {
 enum class VersionPhase : uint8_t { kPublishing = 1, kPublished = 2, kWithdrawn = 3 };
 
 // A form of a version on its way into one site: see seeding.h.
-struct Arrival {
+struct SiteSeeding {
   absl::btree_set<ReplicaId> filling;  // replicas of whole groups whose ranks are all in the site
   ReplicaId reserved_by;               // the last that got a SeedReservation, which it has; 0: none
 };
-struct ArrivalKey {
+struct SiteSeedingKey {
   std::string form;
   std::string site;
-  friend auto operator<=>(const ArrivalKey&, const ArrivalKey&) = default;
+  friend auto operator<=>(const SiteSeedingKey&, const SiteSeedingKey&) = default;
 };
 
 struct Version {
@@ -395,7 +395,8 @@ struct Version {
   bool counted_as_sealed = false;
   uint32_t displaced_buffers = 0;  // whose Buffer::displaced is of this version
   std::map<ShardKey, Shard> shards;
-  std::map<ArrivalKey, Arrival> arrivals;  // at most one a form and site; none is empty
+  std::map<SiteSeedingKey, SiteSeeding>
+      site_seedings;  // at most one a form and site; none is empty
 };
 
 struct Model {
