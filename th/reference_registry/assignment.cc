@@ -268,7 +268,7 @@ void FailForWantOfSources(Turn& turn, Buffer& buffer) {
 }
 
 // Others are given sources before it.
-bool IsPutOff(const Turn& turn, const Fill& fill) { return turn.now < fill.asks_at; }
+bool IsPutOff(const Turn& turn, const Fill& fill) { return turn.now < fill.deferred_until; }
 
 std::string WhyEmpty(const Turn& turn, const Buffer& buffer, bool may_be_fed) {
   if (IsPutOff(turn, *buffer.fill)) return "its link is slow: others are given sources first";
@@ -285,7 +285,7 @@ void LetWait(Turn& turn, Buffer& buffer, bool may_be_fed) {
   shard.waiting.insert(buffer.address);
   absl::Time retry_at = absl::InfiniteFuture();
   if (turn.now < buffer.fill->grace_ends) retry_at = buffer.fill->grace_ends;
-  if (IsPutOff(turn, *buffer.fill)) retry_at = std::min(retry_at, buffer.fill->asks_at);
+  if (IsPutOff(turn, *buffer.fill)) retry_at = std::min(retry_at, buffer.fill->deferred_until);
   for (const Exclusion& exclusion : buffer.fill->exclusions) {
     if (StillApplies(shard, exclusion) && exclusion.retry_at > turn.now) {
       retry_at = std::min(retry_at, exclusion.retry_at);
@@ -312,17 +312,18 @@ bool OwnWorkerHolds(const Buffer& reader) {
 // chain.
 void PutOffSlowReader(Turn& turn, Buffer& reader) {
   Fill& fill = *reader.fill;
-  const bool begins = fill.assignment == AssignmentId() && fill.asks_at == absl::InfinitePast();
+  const bool begins =
+      fill.assignment == AssignmentId() && fill.deferred_until == absl::InfinitePast();
   if (!begins || OwnWorkerHolds(reader)) return;
   if (reader.worker->link.ForgetOld(turn.now)) ReindexAround(turn, *reader.worker);
   const LinkRate& link = reader.worker->link;
   if (turn.now < reader.worker->slow_until) {
-    fill.asks_at = turn.now + kSlowAsksLater;
+    fill.deferred_until = turn.now + kSlowAsksLater;
   } else if (link.limit().has_value()) {
     const absl::Duration takes = absl::Seconds(static_cast<double>(reader.bytes) / *link.limit());
     const double unproved = absl::FDivDuration(link.UnprovedFor(turn.now), kLinkRateLasts);
     const double part = 1 - kUnprovedAskEarlier * std::min(1.0, unproved);
-    fill.asks_at = turn.now + std::min(kSlowAsksLater, takes * kSlowAsksLaterPart) * part;
+    fill.deferred_until = turn.now + std::min(kSlowAsksLater, takes * kSlowAsksLaterPart) * part;
   }
 }
 

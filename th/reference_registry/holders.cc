@@ -443,8 +443,8 @@ void ReindexAround(Turn& turn, Worker& worker) {
 CandidateKey KeyOf(const RegistryState& state, const Buffer& buffer, absl::Time now) {
   const Content& content = *buffer.content;
   const uint32_t chain = content.complete ? 0 : content.chain;
-  return {.comes_last = buffer.worker->leaving() ||
-                        ComesLast(state.limits.scheduler, content.publisher, chain),
+  return {.deprioritized = buffer.worker->leaving() ||
+                           IsDeprioritized(state.limits.scheduler, content.publisher, chain),
           .suspected = IsSuspected(*buffer.worker, now),
           .readers = ReadersThatStay(buffer, buffer),
           .publisher = content.publisher,
@@ -573,7 +573,7 @@ void SetRetry(Turn& turn, Buffer& buffer, absl::Time at) {
 void SetLook(Turn& turn, Buffer& buffer, absl::Time at) {
   if (buffer.fill == nullptr) return;
   MoveDeadline(turn, {.kind = DeadlineKind::kThroughput, .buffer = buffer.address},
-               buffer.fill->throughput.look_at, at);
+               buffer.fill->throughput.recheck_at, at);
 }
 
 std::vector<std::string> PlacesOf(const Location& location) {

@@ -437,7 +437,7 @@ DeadlineCount DeadlinesOwed(const RegistryState& state) {
     for (const auto& [buffer_id, buffer] : worker->buffers) {
       if (buffer.fill == nullptr) continue;
       owed.retries += buffer.fill->retry_at != absl::InfiniteFuture();
-      owed.throughputs += buffer.fill->throughput.look_at != absl::InfiniteFuture();
+      owed.throughputs += buffer.fill->throughput.recheck_at != absl::InfiniteFuture();
     }
   }
   for (const auto& [id, replica] : state.replicas) {
@@ -465,7 +465,7 @@ Deadline DeadlineOfOwner(const RegistryState& state, const Deadline& deadline) {
       const Buffer* buffer = FindBuffer(state, deadline.buffer);
       if (buffer == nullptr || buffer->fill == nullptr) break;
       const Fill& fill = *buffer->fill;
-      own.at = deadline.kind == DeadlineKind::kRetry ? fill.retry_at : fill.throughput.look_at;
+      own.at = deadline.kind == DeadlineKind::kRetry ? fill.retry_at : fill.throughput.recheck_at;
       break;
     }
     case DeadlineKind::kOperation: {

@@ -11,8 +11,8 @@ namespace {
 void ShiftFill(Fill& fill, absl::Duration pause) {
   fill.grace_ends += pause;
   fill.retry_at += pause;
-  fill.throughput.look_at += pause;
-  fill.asks_at += pause;
+  fill.throughput.recheck_at += pause;
+  fill.deferred_until += pause;
   for (Exclusion& exclusion : fill.exclusions) exclusion.retry_at += pause;
 }
 

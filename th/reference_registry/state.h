@@ -76,7 +76,7 @@ using ReplicaId = StrongInt<struct ReplicaIdTag>;
 
 // The order in which sources are offered to the scheduler; see holders.h.
 struct CandidateKey {
-  bool comes_last = false;  // it leaves, or see ComesLast in th/scheduler
+  bool deprioritized = false;  // it leaves, or see IsDeprioritized in th/scheduler
   bool suspected = false;
   uint32_t readers = 0;
   bool publisher = false;
@@ -135,8 +135,8 @@ struct FillThroughput {
   // From all its sources: at most what it receives, and what it can give on of that.
   double most = 0;
   double passing = 0;
-  std::vector<OfSource> sources;                // at most kMaxThroughputsTold
-  absl::Time look_at = absl::InfiniteFuture();  // its deadline in RegistryState::deadlines
+  std::vector<OfSource> sources;                   // at most kMaxThroughputsTold
+  absl::Time recheck_at = absl::InfiniteFuture();  // its deadline in RegistryState::deadlines
   // The last source that it left for being slow.
   absl::Time left_at = absl::InfinitePast();
   BufferAddress left;
@@ -155,7 +155,7 @@ struct Fill {
   std::vector<Exclusion> exclusions;
   absl::Time retry_at = absl::InfiniteFuture();  // its deadline in RegistryState::deadlines
   FillThroughput throughput;
-  absl::Time asks_at = absl::InfinitePast();  // not given a source before: others come first
+  absl::Time deferred_until = absl::InfinitePast();  // not given a source before: others come first
 };
 
 struct Buffer {

@@ -283,7 +283,7 @@ void NoteThroughputs(Turn& turn, Buffer& buffer, const std::vector<SourceThrough
 
 void LookAgain(Turn& turn, Buffer& buffer) {
   if (buffer.fill == nullptr || buffer.shard == nullptr) return;
-  buffer.fill->throughput.look_at = absl::InfiniteFuture();
+  buffer.fill->throughput.recheck_at = absl::InfiniteFuture();
   LookAt(turn, buffer, Look::kAgain);
 }
 
