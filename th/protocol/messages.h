@@ -125,7 +125,7 @@ struct FinishedOperation {
   //    it waited for room or for all ranks to ask, or its time was over while it waited for its
   //    turn. After an error without this flag the ranks drain all the same.
   //  - An error of an update: its status says all.
-  bool offload_first = false;
+  bool must_offload = false;
   // Update, not available (kSeeding): each rank copies its shard of `version` into host memory in
   // the background, as the seed of its site, and its buffer stays as it is meanwhile.
   bool seed_copy = false;
@@ -230,7 +230,7 @@ struct StartOperation {
   // Host memory that the publication is served from, a copy of what the caller may write meanwhile;
   // 0: it is served in place.
   uint64_t snapshot_bytes = 0;
-  // unpublish, update: end with offload_first rather than take away the last replica of a retained
+  // unpublish, update: end with must_offload rather than take away the last replica of a retained
   // version. An unpublish then begins with OperationResolved.
   bool keep_retained = false;
   // update
@@ -483,9 +483,9 @@ struct OperationFinished {
   UpdateOutcome outcome = UpdateOutcome::kNone;
   NotAvailableReason not_available = NotAvailableReason::kNone;
   VersionInfo version;
-  Lineage lineage;             // publish and update: what the group knows from here on
-  bool offload_first = false;  // see FinishedOperation
-  bool seed_copy = false;      // likewise
+  Lineage lineage;            // publish and update: what the group knows from here on
+  bool must_offload = false;  // see FinishedOperation
+  bool seed_copy = false;     // likewise
   EventId event;
 };
 

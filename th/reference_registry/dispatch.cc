@@ -60,14 +60,14 @@ struct MessageHandler {
     if (own == worker.buffers.end()) return nullptr;
     const auto& results = own->second.replica->results;
     auto result = results.find(key.number);
-    const bool told = result != results.end() && result->second.finished.offload_first;
+    const bool told = result != results.end() && result->second.finished.must_offload;
     return told ? &own->second : nullptr;
   }
   // A rank has gone on without the copy that its group was told to make. True: those that wait for
   // it have heard the end of the unpublish. False: the group has gone on too, and counts anew.
   bool EndWithoutCopy(Buffer& own, OperationKind kind, OperationNumber number) const {
     const bool ends =
-        kind == OperationKind::kUnpublish && EndOffloadFirst(turn, *own.replica, number);
+        kind == OperationKind::kUnpublish && EndMustOffload(turn, *own.replica, number);
     if (!ends) BumpGroupGeneration(turn, *worker.group, worker.name.rank, kDrainedAlone);
     return ends;
   }

@@ -323,7 +323,7 @@ absl::Status CheckWaitingForRoom(const RegistryState& state, const Model& model)
     const Replica* replica = FindReplica(state, id);
     if (replica == nullptr) return Broken("who waits for room is there", model);
     const auto head = replica->pending.find(replica->finished.Next());
-    const bool waits = head != replica->pending.end() && MayOffloadFirst(head->second) &&
+    const bool waits = head != replica->pending.end() && MayDemandOffload(head->second) &&
                        replica->group->model == &model;
     if (!waits) return Broken("who waits for room has not begun", *replica);
   }

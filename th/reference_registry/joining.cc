@@ -242,7 +242,7 @@ void JoinTransaction::Apply(Turn& turn) const {
     // After a bad end this rank drains alone, once it has heard; after a good one it may copy
     // first.
     const bool ended_badly = finished.kind == OperationKind::kUnpublish && !finished.status.ok() &&
-                             !finished.offload_first;
+                             !finished.must_offload;
     if ((unpublished && latest) || received) {
       DropReplicaContent(turn, replica, number);
     } else if (ended_badly && is_latest_start) {

@@ -294,9 +294,9 @@ void EndReceive(Turn& turn, Replica& replica) {
 // were told to copy first must not wait for it.
 void EndWaitForCopy(Turn& turn, Replica& replica, const FinishedOperation& result) {
   const auto known = replica.results.find(result.number);
-  const bool waits = known != replica.results.end() && known->second.finished.offload_first;
-  if (!waits || result.offload_first || !result.status.ok()) return;
-  EndOffloadFirst(turn, replica, result.number);
+  const bool waits = known != replica.results.end() && known->second.finished.must_offload;
+  if (!waits || result.must_offload || !result.status.ok()) return;
+  EndMustOffload(turn, replica, result.number);
 }
 
 void TakeResult(Turn& turn, Buffer& buffer, const FinishedOperation& result) {

@@ -133,7 +133,7 @@ bool WaitsForRoom(const Replica& replica, OperationNumber number) {
 
 // Whether it is an unpublish that has not begun, and may have to offload what is retained first.
 bool KeepsRetained(const Transaction& transaction) {
-  return transaction.if_unpublish() != nullptr && MayOffloadFirst(transaction);
+  return transaction.if_unpublish() != nullptr && MayDemandOffload(transaction);
 }
 
 // Whether it is an unpublish that has its turn, and waits until all ranks have asked: they are to
@@ -175,7 +175,7 @@ void Fail(Turn& turn, Replica& replica, const Transaction& transaction, Finished
     result.version = version->info;
   }
   Undo(turn, replica, transaction);
-  if (transaction.if_unpublish() != nullptr && !result.offload_first) {
+  if (transaction.if_unpublish() != nullptr && !result.must_offload) {
     LetGoOfAll(turn, replica, transaction);
   }
   FinishOperation(turn, replica, transaction.number, std::move(result));
@@ -291,7 +291,7 @@ void FinishOperation(Turn& turn, Replica& replica, OperationNumber number,
   if (!result.status.ok()) ++turn.state.counters.operations_failed;
   replica.finished_here = true;
   replica.group->has_ended = true;
-  const bool asks_for_copy = result.offload_first && result.status.ok();
+  const bool asks_for_copy = result.must_offload && result.status.ok();
   replica.copy_awaited_until = asks_for_copy ? turn.now + kCopyAwaitedFor : absl::InfinitePast();
   RememberResult(replica, std::move(result), event);
   turn.state.waiting_for_recovery.erase(replica.id);
@@ -305,7 +305,7 @@ void FailOperation(Turn& turn, Replica& replica, OperationNumber number, absl::S
   if (found == replica.pending.end()) return;
   const bool stays_published = WaitsForRoom(replica, number) || AwaitsRanks(replica, found->second);
   Fail(turn, replica, found->second,
-       {.status = std::move(status), .offload_first = stays_published});
+       {.status = std::move(status), .must_offload = stays_published});
 }
 
 void FailAllOperations(Turn& turn, Group& group, const absl::Status& status) {
@@ -343,7 +343,7 @@ std::optional<Rank> ExpireOperation(Turn& turn, Replica& replica, OperationNumbe
   }
   const bool stays_published = StaysPublished(replica, found->second);
   Fail(turn, replica, found->second,
-       {.status = absl::DeadlineExceededError(text), .offload_first = stays_published});
+       {.status = absl::DeadlineExceededError(text), .must_offload = stays_published});
   return lags;
 }
 
@@ -365,7 +365,7 @@ bool AdoptResult(Turn& turn, Replica& replica, FinishedOperation result) {
       RefuseOtherKind(turn, replica, result);
     } else if (undoes) {
       Undo(turn, replica, found->second);
-      const bool drains = found->second.if_unpublish() != nullptr && !result.offload_first;
+      const bool drains = found->second.if_unpublish() != nullptr && !result.must_offload;
       if (drains) LetGoOfAll(turn, replica, found->second);
     }
     if (DroppedContent(result)) DropReplicaContent(turn, replica, result.number);
@@ -379,20 +379,20 @@ bool AdoptResult(Turn& turn, Replica& replica, FinishedOperation result) {
   return true;
 }
 
-bool EndOffloadFirst(Turn& turn, Replica& replica, OperationNumber number) {
+bool EndMustOffload(Turn& turn, Replica& replica, OperationNumber number) {
   KeptResult& kept = replica.results.at(number);
   FinishedOperation& result = kept.finished;
   const bool waits = result.kind == OperationKind::kUnpublish && result.status.ok() &&
                      number == replica.finished && replica.pending.empty();
   if (!waits) return false;
-  result.offload_first = false;
+  result.must_offload = false;
   DropReplicaContent(turn, replica, number);
   for (const auto& [rank, buffer] : replica.buffers) SendResult(turn, *buffer, kept);
   return true;
 }
 
 bool DroppedContent(const FinishedOperation& result) {
-  return result.kind == OperationKind::kUnpublish && result.status.ok() && !result.offload_first;
+  return result.kind == OperationKind::kUnpublish && result.status.ok() && !result.must_offload;
 }
 
 bool MadePublisher(const FinishedOperation& result, const Content& content) {

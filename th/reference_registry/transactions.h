@@ -45,7 +45,7 @@ bool AdoptResult(Turn& turn, Replica& replica, FinishedOperation result);
 
 // A rank has drained alone for an unpublish that its group was to offload for first: that ends
 // here, and who waits for a copy hears so. False where the group has gone on since.
-bool EndOffloadFirst(Turn& turn, Replica& replica, OperationNumber number);
+bool EndMustOffload(Turn& turn, Replica& replica, OperationNumber number);
 
 // True for the result of an unpublish that took away what the replica held.
 bool DroppedContent(const FinishedOperation& result);

@@ -25,7 +25,7 @@ std::string Judge::Word::ToString() const {
   if (resolved) return absl::StrCat("resolved to #", version.ToString());
   return absl::StrCat(kind.has_value() ? absl::StrCat("kind ", *kind, ", ") : "", "outcome ",
                       outcome, ", #", version.ToString(), ", ", absl::StatusCodeToString(code),
-                      offload_first ? ", offload first" : "");
+                      must_offload ? ", offload first" : "");
 }
 
 void Judge::Violated(std::string what) {
@@ -174,11 +174,11 @@ void Judge::HeardFinished(const SimulatedProcess* who, const GroupOperation& ope
   const bool unpublish = finished.kind == OperationKind::kUnpublish;
   // Who waits for a copy has no result yet: a rank that has not heard of it may end the operation
   // without the server, which then tells all that this is its end.
-  if (unpublish && finished.offload_first && finished.status.ok()) return;
+  if (unpublish && finished.must_offload && finished.status.ok()) return;
   Word word{.outcome = finished.outcome,
             .version = finished.version.sequence,
             .code = finished.status.code(),
-            .offload_first = finished.offload_first,
+            .must_offload = finished.must_offload,
             .forgotten = SaysForgotten(finished.status)};
   // What an unpublish took away is no part of its result: a new server may not know it.
   if (unpublish) word.version = VersionSequence();

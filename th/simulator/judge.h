@@ -112,7 +112,7 @@ class Judge {
     UpdateOutcome outcome = UpdateOutcome::kNone;
     VersionSequence version;
     absl::StatusCode code = absl::StatusCode::kOk;
-    bool offload_first = false;
+    bool must_offload = false;
     bool forgotten = false;  // the server does not know the result any more
     friend bool operator==(const Word&, const Word&) = default;
     std::string ToString() const;

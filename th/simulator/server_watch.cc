@@ -202,7 +202,7 @@ void ServerWatch::NoteLetGo(const SimulatedWorker& worker, const OperationKey& u
 void ServerWatch::NoteEnd(const SimulatedWorker& to, const OperationFinished& finished) {
   if (finished.kind == OperationKind::kUnpublish) {
     unpublishes_.erase({&to, finished.key});
-    if (!finished.offload_first) NoteLetGo(to, finished.key);
+    if (!finished.must_offload) NoteLetGo(to, finished.key);
     return;
   }
   const bool published = finished.kind == OperationKind::kPublish && finished.status.ok();

@@ -130,7 +130,7 @@ struct Encode {
     out.set_not_available(static_cast<pb::NotAvailableReason>(in.not_available));
     *out.mutable_version() = ToProto(in.version);
     out.set_lineage(in.lineage.value);
-    out.set_offload_first(in.offload_first);
+    out.set_must_offload(in.must_offload);
     out.set_seed_copy(in.seed_copy);
     out.set_event(in.event.value);
   }
@@ -224,7 +224,7 @@ absl::StatusOr<ServerMessage> Decode(const pb::OperationFinished& in) {
   OperationFinished out{.key = OperationKeyFromProto(in.key()),
                         .status = StatusFromProto(in.status()),
                         .lineage = Lineage(in.lineage()),
-                        .offload_first = in.offload_first(),
+                        .must_offload = in.must_offload(),
                         .seed_copy = in.seed_copy(),
                         .event = EventId(in.event())};
   reader.Check(in.has_key(), "key", "is missing");

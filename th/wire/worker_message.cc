@@ -73,7 +73,7 @@ pb::FinishedOperation FinishedToProto(const FinishedOperation& finished) {
   out.set_outcome(static_cast<pb::UpdateOutcome>(finished.outcome));
   out.set_not_available(static_cast<pb::NotAvailableReason>(finished.not_available));
   *out.mutable_version() = ToProto(finished.version);
-  out.set_offload_first(finished.offload_first);
+  out.set_must_offload(finished.must_offload);
   out.set_seed_copy(finished.seed_copy);
   return out;
 }
@@ -82,7 +82,7 @@ absl::StatusOr<FinishedOperation> FinishedFromProto(const pb::FinishedOperation&
   FieldReader reader;
   FinishedOperation out{.number = OperationNumber(in.number()),
                         .status = StatusFromProto(in.status()),
-                        .offload_first = in.offload_first(),
+                        .must_offload = in.must_offload(),
                         .seed_copy = in.seed_copy()};
   reader.Enum("kind", in.kind(), OperationKind::kUpdate, true, out.kind);
   reader.Enum("outcome", in.outcome(), UpdateOutcome::kNotAvailable, false, out.outcome);

@@ -53,7 +53,7 @@ void FailOperation(State& state, Operation& operation, const absl::Status& why, 
   Conclude(operation,
            {.status = absl::Status(why.code(), absl::StrCat("the offload failed: ", why.message())),
             .server_knows = true,
-            .offload_first = true});
+            .must_offload = true});
   Pump(state, *state.FindBuffer(operation.key.buffer), now);
 }
 
@@ -112,14 +112,14 @@ absl::StatusOr<BufferId> AddCopyFor(State& state, Operation& operation, const Bu
                      first.timeout, now);
 }
 
-// The copy of `operation` begins: the server has ended it with offload_first, or it copies
+// The copy of `operation` begins: the server has ended it with must_offload, or it copies
 // alone.
 void BeginOffload(State& state, Operation& operation, absl::Time now) {
   Buffer& buffer = *state.FindBuffer(operation.key.buffer);
   CopyFirst& first = *FindCopyFirst(operation);
   const VersionInfo version = *std::exchange(first.wanted, std::nullopt);
   if (!CopiesAlone(operation)) {
-    RememberFinished(buffer, operation, {.version = version, .offload_first = true});
+    RememberFinished(buffer, operation, {.version = version, .must_offload = true});
   }
   const absl::StatusOr<BufferId> copy = AddCopyFor(state, operation, buffer, version, now);
   if (!copy.ok()) return FailOperation(state, operation, copy.status(), now);

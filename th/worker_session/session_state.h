@@ -138,9 +138,9 @@ struct Verdict {
   UpdateOutcome outcome = UpdateOutcome::kNone;
   NotAvailableReason not_available = NotAvailableReason::kNone;
   VersionInfo version;
-  bool server_knows = false;   // else the server has to hear it from us
-  bool offload_first = false;  // see FinishedOperation
-  bool seed_copy = false;      // see FinishedOperation
+  bool server_knows = false;  // else the server has to hear it from us
+  bool must_offload = false;  // see FinishedOperation
+  bool seed_copy = false;     // see FinishedOperation
 };
 
 enum class UpdatePhase : uint8_t {

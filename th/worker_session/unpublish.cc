@@ -72,7 +72,7 @@ bool AdvanceToDrain(State& state, Buffer& buffer, Operation& operation, absl::Ti
   if (HasBegunToDrain(operation)) return true;
   if (CopiesAlone(operation)) return false;
   const std::optional<Verdict>& verdict = operation.verdict;
-  if (verdict.has_value() && verdict->offload_first) {
+  if (verdict.has_value() && verdict->must_offload) {
     End(state, buffer, operation, now);
     return false;
   }
@@ -160,7 +160,7 @@ void PumpUnpublish(State& state, Buffer& buffer, Operation& operation, absl::Tim
 }
 
 void NoteEndWhileCopying(Buffer& buffer, Operation& operation, Verdict answer) {
-  if (answer.offload_first && answer.status.ok()) {
+  if (answer.must_offload && answer.status.ok()) {
     operation.unpublish().phase = UnpublishPhase::kCopying;
   }
   RememberFinished(buffer, operation, answer);
