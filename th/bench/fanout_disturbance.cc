@@ -42,7 +42,7 @@ class DisturbedUpdate {
           "no reader was seen to hold about half while others read from it: give more --bytes or a "
           "lower --rate, and at least 2 --hosts"));
     }
-    TH_RETURN_IF_ERROR(Judge());
+    TH_RETURN_IF_ERROR(InvariantChecker());
     TH_RETURN_IF_ERROR(BringBack());
     return round_;
   }
@@ -104,7 +104,7 @@ class DisturbedUpdate {
     return absl::OkStatus();
   }
 
-  absl::Status Judge() {
+  absl::Status InvariantChecker() {
     for (RankProcess* reader : readers_) TH_RETURN_IF_ERROR(reader->answer().status());
     TH_ASSIGN_OR_RETURN(const FanoutRound others, FanoutStage::RoundOf(readers_));
     round_.others_seconds = others.last_reader_seconds();

@@ -39,7 +39,7 @@ class ClusterHarness {
   explicit ClusterHarness(absl::Duration stopping_time = absl::ZeroDuration());
   ~ClusterHarness();  // expects that nothing was violated, but what was taken
   Cluster& cluster() { return cluster_; }
-  std::vector<std::string> TakeViolations() { return cluster_.judge().TakeViolations(); }
+  std::vector<std::string> TakeViolations() { return cluster_.checker().TakeViolations(); }
 
   // Returns when the server has agreed, or the rank has ended.
   SimulatedWorker* JoinRank(const RankName& name, uint32_t ranks);

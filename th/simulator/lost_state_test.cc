@@ -1,5 +1,5 @@
 // A server that comes back with less than it knew, on a virtual clock: everybody comes back by
-// itself, and the rules of the judge that say so can fail.
+// itself, and the rules of the checker that say so can fail.
 #include <string>
 #include <vector>
 

@@ -533,7 +533,7 @@ void RandomRun::CheckRecovery() {
   if (cluster_.RunUntil([this] { return Recovered(); }, kRecoveryLimit)) return;
   for (const auto& group : groups_) {
     if (!LagsBehind(*group)) continue;
-    cluster_.judge().Violated(
+    cluster_.checker().Violated(
         absl::StrCat("everything works again, but ", group->Name(), " has not moved beyond #",
                      newest_when_healed_.ToString(), " for ", absl::FormatDuration(kRecoveryLimit),
                      ": ", group->Describe()));
@@ -549,7 +549,7 @@ void RandomRun::CheckThatCallsEnd() {
     return nullptr;
   };
   if (cluster_.RunUntil([&] { return waiting() == nullptr; }, kRecoveryLimit)) return;
-  cluster_.judge().Violated(absl::StrCat("a call does not end: ", waiting()->Describe()));
+  cluster_.checker().Violated(absl::StrCat("a call does not end: ", waiting()->Describe()));
 }
 
 RandomRunResult RandomRun::Run() {
@@ -582,7 +582,7 @@ RandomRunResult RandomRun::TakeResult() {
     result_.received += worker->received();
   }
   result_.events = cluster_.deliveries();
-  result_.violations = cluster_.judge().violations();
+  result_.violations = cluster_.checker().violations();
   result_.coverage = coverage_;
   return std::move(result_);
 }

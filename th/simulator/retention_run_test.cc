@@ -98,7 +98,7 @@ class VoluntaryRun {
       }
     }
   }
-  const std::vector<std::string>& violations() { return cluster_.judge().violations(); }
+  const std::vector<std::string>& violations() { return cluster_.checker().violations(); }
   // Of offload buffers that are there now, of all workers.
   size_t copies() const {
     size_t copies = 0;

@@ -10,7 +10,7 @@
 // - A live worker is put out only when another process has its rank or its lease has expired. A
 //   membership that the server has forgotten has no lease to expire.
 //
-// The watch reports each broken rule to the cluster's judge. Not thread-safe.
+// The watch reports each broken rule to the cluster's checker. Not thread-safe.
 #ifndef TH_SIMULATOR_SERVER_WATCH_H_
 #define TH_SIMULATOR_SERVER_WATCH_H_
 

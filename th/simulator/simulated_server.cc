@@ -196,7 +196,7 @@ void SimulatedServer::RunRegistry(absl::FunctionRef<RegistryEffects(Registry&)> 
 void SimulatedServer::CheckRegistry() {
   if (registry_ == nullptr) return;
   const absl::Status kept = registry_->CheckInvariants();
-  if (!kept.ok()) cluster_->judge().Violated(std::string(kept.message()));
+  if (!kept.ok()) cluster_->checker().Violated(std::string(kept.message()));
 }
 
 void SimulatedServer::CarryOut(RegistryEffects effects) {

@@ -52,7 +52,7 @@ class SimulatedServer : public SimulatedProcess {
   CommandFinished Command(const ModelKey& key, const RunCommand& command);
 
   Catalog List() const;  // empty while it is dead
-  // Tells the judge which of the registry's invariants does not hold. The server does it itself
+  // Tells the checker which of the registry's invariants does not hold. The server does it itself
   // after every ClusterSpec::check_registry_every-th event and at the end of an epoch.
   void CheckRegistry();
   // Both run, and what they say to each other arrives.

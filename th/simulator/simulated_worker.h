@@ -163,7 +163,7 @@ class SimulatedWorker : public SimulatedProcess {
   // To the server, past the session.
   void SayFalsely(WorkerMessage message);
   bool says_falsely() const { return says_falsely_; }
-  // For tests of the judge: what no server has said, and what no session has.
+  // For tests of the checker: what no server has said, and what no session has.
   void HearForATest(const ServerMessage& message) { HandleServerMessage(*stream_, message); }
   void SayUnheardForATest(WorkerMessage message);
   // From now on its driver says that a fill has stopped while bytes still land.
@@ -295,7 +295,7 @@ class SimulatedWorker : public SimulatedProcess {
   std::optional<SessionEnded> ended_;
   std::optional<ConnectionId> stream_;
   uint64_t group_generation_ = 0;
-  uint64_t generation_numbered_by_ = 0;  // as in Judge::GroupOperation
+  uint64_t generation_numbered_by_ = 0;  // as in InvariantChecker::GroupOperation
   EpochId epoch_id_;                     // that it has joined last
   struct Unpublishing {
     BufferGeneration under;

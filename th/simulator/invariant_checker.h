@@ -1,10 +1,10 @@
-// What must hold whatever happens: the cluster tells the judge what it sees, and the judge keeps
-// the first violations, with the moment. The registry's own rules are checked by the registry
+// What must hold whatever happens: the cluster tells the checker what it sees, and the checker
+// keeps the first violations, with the moment. The registry's own rules are checked by the registry
 // (Registry::CheckInvariants).
 //
 // Not thread-safe.
-#ifndef TH_SIMULATOR_JUDGE_H_
-#define TH_SIMULATOR_JUDGE_H_
+#ifndef TH_SIMULATOR_INVARIANT_CHECKER_H_
+#define TH_SIMULATOR_INVARIANT_CHECKER_H_
 
 #include <cstdint>
 #include <map>
@@ -31,10 +31,10 @@ class SimulatedProcess;
 // The violations of one run that are kept; later ones follow from these more often than not.
 inline constexpr size_t kMaxViolationsKept = 8;
 
-class Judge {
+class InvariantChecker {
  public:
   // `queue` outlives it; every shard has `segment_count` segments.
-  Judge(const EventQueue* queue, uint64_t segment_count)
+  InvariantChecker(const EventQueue* queue, uint64_t segment_count)
       : queue_(queue), segment_count_(segment_count) {}
 
   void Violated(std::string what);
@@ -86,7 +86,7 @@ class Judge {
     // give the number again.
     uint64_t numbered_by = 0;
     std::string buffer;  // its name, the same at all ranks
-    // These live as long as the judge.
+    // These live as long as the checker.
     std::string_view group, run, model;
     auto operator<=>(const GroupOperation&) const = default;
   };
@@ -160,4 +160,4 @@ class Judge {
 
 }  // namespace th
 
-#endif  // TH_SIMULATOR_JUDGE_H_
+#endif  // TH_SIMULATOR_INVARIANT_CHECKER_H_
