@@ -17,7 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "th/command_line/progress_screen.h"
-#include "th/controlled_rank/rank_cast.h"
+#include "th/controlled_rank/local_cluster.h"
 #include "th/controlled_rank/victim.h"
 #include "th/demo/demo_memory.h"
 #include "th/demo/demo_report.h"
@@ -26,7 +26,7 @@
 namespace th {
 
 struct DemoSceneOptions {
-  RankCastOptions cast;
+  LocalClusterOptions cluster;
   uint32_t trainer_ranks = 4;
   uint32_t rollouts = 4;
   uint32_t rollout_ranks = 2;
@@ -77,7 +77,7 @@ class DemoScene {
   const DemoSceneOptions options_;
   ProgressScreen* const screen_;
   DemoReport* const report_;
-  std::unique_ptr<RankCast> cast_;
+  std::unique_ptr<LocalCluster> cluster_;
   DemoTruth truth_;
   DemoMemory memory_;
   std::vector<std::string> rollouts_;          // the groups
