@@ -31,7 +31,7 @@ std::string RolloutName(uint32_t number) { return absl::StrCat("rollout-", numbe
 }  // namespace
 
 absl::Status DemoScene::Play() {
-  TH_RETURN_IF_ERROR(RaiseCurtain());
+  TH_RETURN_IF_ERROR(SetUp());
   TH_RETURN_IF_ERROR(PlayFirstVersion());
   TH_RETURN_IF_ERROR(PlayKill());
   TH_RETURN_IF_ERROR(PlayLateJoiner());
@@ -39,7 +39,7 @@ absl::Status DemoScene::Play() {
   return PlayRollBack();
 }
 
-absl::Status DemoScene::RaiseCurtain() {
+absl::Status DemoScene::SetUp() {
   report_->trainer_group = kTrainer;
   report_->kill_wanted = options_.rollouts > 1;
   TH_ASSIGN_OR_RETURN(cluster_, LocalCluster::Open(options_.cluster));
@@ -126,7 +126,7 @@ absl::Status DemoScene::Publish(const std::string& label, uint64_t content) {
   TH_ASSIGN_OR_RETURN(const std::vector<ShardSum> sums, SumsOf({kTrainer}));
   TH_RETURN_IF_ERROR(TellTrainer({{"do", "publish"}, {"label", label}}));
   version_ = cluster_->RanksOf(kTrainer).front()->answer()->value("version", label);
-  const std::vector<std::string> differences = truth_.Set(version_, sums);
+  const std::vector<std::string> differences = expected_.Set(version_, sums);
   report_->differences.insert(report_->differences.end(), differences.begin(), differences.end());
   screen_->Tell(absl::StrCat("version ", version_, " is published"));
   return absl::OkStatus();
@@ -269,10 +269,10 @@ absl::StatusOr<std::vector<ShardSum>> DemoScene::SumsOf(const std::vector<std::s
 
 absl::Status DemoScene::Verify(const std::vector<std::string>& groups) {
   TH_ASSIGN_OR_RETURN(const std::vector<ShardSum> sums, SumsOf(groups));
-  const std::vector<std::string> differences = truth_.Compare(version_, sums);
+  const std::vector<std::string> differences = expected_.Compare(version_, sums);
   report_->differences.insert(report_->differences.end(), differences.begin(), differences.end());
-  report_->shards_compared = truth_.shards_compared();
-  report_->tensors_compared = truth_.tensors_compared();
+  report_->shards_compared = expected_.shards_compared();
+  report_->tensors_compared = expected_.tensors_compared();
   screen_->Tell(differences.empty()
                     ? absl::StrCat("version ", version_, ": all ", sums.size(),
                                    " readers' tensors have the trainer's SHA-256 sums")

@@ -21,7 +21,7 @@
 #include "th/controlled_rank/victim.h"
 #include "th/demo/demo_memory.h"
 #include "th/demo/demo_report.h"
-#include "th/demo/demo_truth.h"
+#include "th/demo/expected_checksums.h"
 
 namespace th {
 
@@ -50,7 +50,7 @@ class DemoScene {
   absl::Status Play();
 
  private:
-  absl::Status RaiseCurtain();
+  absl::Status SetUp();
   absl::Status PlayFirstVersion();
   absl::Status PlayKill();
   absl::Status PlayLateJoiner();
@@ -78,7 +78,7 @@ class DemoScene {
   ProgressScreen* const screen_;
   DemoReport* const report_;
   std::unique_ptr<LocalCluster> cluster_;
-  DemoTruth truth_;
+  ExpectedChecksums expected_;
   DemoMemory memory_;
   std::vector<std::string> rollouts_;          // the groups
   std::string version_;                        // the last published, "2 (#1.2)"
