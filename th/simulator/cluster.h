@@ -85,7 +85,7 @@ class Cluster {
   SimulatedServer& server() { return *server_; }
   const std::vector<std::unique_ptr<SimulatedWorker>>& workers() const { return workers_; }
 
-  // ---- the network's mishaps
+  // ---- the network's faults
   void SlowHost(const std::string& host, double factor, LinkSide side = LinkSide::kBoth) {
     fabric_.Slow(host, factor, now(), side);
   }

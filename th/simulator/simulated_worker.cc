@@ -198,7 +198,7 @@ bool SimulatedWorker::KeepsNothing(BufferId buffer) const {
   return found != holdings_.end() && found->second.IsStream();
 }
 
-// ---- mishaps
+// ---- faults
 
 void SimulatedWorker::CloseEverything(bool tell) {
   serving_.BreakAll(tell);

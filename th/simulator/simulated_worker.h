@@ -142,7 +142,7 @@ class SimulatedWorker : public SimulatedProcess {
   std::function<void(WaitsFor)> on_wait;  // from here on, within the call that goes on
   std::function<void(const std::string& source)> on_accepted;  // a segment
 
-  // ---- mishaps
+  // ---- faults
   // Pending calls of a dead process never end.
   void Kill();   // its machine tells everybody
   void Crash();  // with its machine: nobody is told
