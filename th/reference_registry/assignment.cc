@@ -123,7 +123,7 @@ void LetSlowerOnesLook(Turn& turn, const Buffer& reader) {
   for (const BufferAddress& source : SourcesOf(shard, reader.address)) {
     for (Buffer* const other : ReadersOf(shard, source)) {
       const bool slower = IsSlower(other->worker->link.limit(), reader.worker->link.limit());
-      if (slower) SetLook(turn, *other, turn.now);
+      if (slower) SetRecheck(turn, *other, turn.now);
     }
   }
 }

@@ -244,7 +244,7 @@ void HandleDeadline(Turn& turn, const Deadline& deadline) {
       }
       return;
     case DeadlineKind::kThroughput:
-      if (Buffer* buffer = FindBuffer(turn.state, deadline.buffer)) LookAgain(turn, *buffer);
+      if (Buffer* buffer = FindBuffer(turn.state, deadline.buffer)) RecheckSources(turn, *buffer);
       return;
     case DeadlineKind::kOperation:
       if (Replica* replica = FindReplica(turn.state, deadline.replica)) {

@@ -350,7 +350,7 @@ void CommitContent(Buffer& buffer) {
 
 void ClearFill(Turn& turn, Buffer& buffer) {
   SetRetry(turn, buffer, absl::InfiniteFuture());
-  SetLook(turn, buffer, absl::InfiniteFuture());
+  SetRecheck(turn, buffer, absl::InfiniteFuture());
   buffer.fill.reset();
   buffer.sources_confirmed = false;
   turn.to_assign.erase(buffer.address);
@@ -570,7 +570,7 @@ void SetRetry(Turn& turn, Buffer& buffer, absl::Time at) {
                buffer.fill->retry_at, at);
 }
 
-void SetLook(Turn& turn, Buffer& buffer, absl::Time at) {
+void SetRecheck(Turn& turn, Buffer& buffer, absl::Time at) {
   if (buffer.fill == nullptr) return;
   MoveDeadline(turn, {.kind = DeadlineKind::kThroughput, .buffer = buffer.address},
                buffer.fill->throughput.recheck_at, at);

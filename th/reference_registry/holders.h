@@ -121,7 +121,7 @@ void MoveReadersOfLeaving(Turn& turn, const Shard& shard);
 // When the fill looks again by itself; InfiniteFuture: not at all.
 void SetRetry(Turn& turn, Buffer& buffer, absl::Time at);
 // When the throughput of its sources is looked at again; likewise.
-void SetLook(Turn& turn, Buffer& buffer, absl::Time at);
+void SetRecheck(Turn& turn, Buffer& buffer, absl::Time at);
 
 // Names of the sets of candidates that a reader or holder there belongs to, nearest first; the last
 // one is kEverybody.

@@ -206,7 +206,7 @@ void MakeWay(Turn& turn, Buffer& reader) {
   const Buffer* place = GoodPlace(turn, reader, choices);
   if (place == nullptr || ReadersThatStay(*place, reader) > 0) return;
   if (!HasEnoughFor(turn, reader, *place, *reader.worker->link.limit())) {
-    return SetLook(turn, reader, turn.now + kLookForPlace);
+    return SetRecheck(turn, reader, turn.now + kLookForPlace);
   }
   GiveSources(turn, reader, choices);
 }

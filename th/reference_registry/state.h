@@ -127,7 +127,7 @@ struct Exclusion {
 // How fast a fill gets what it lacks, as its reader told last; see throughput.h.
 struct FillThroughput {
   struct OfSource {
-    // The last reports together, until they are of kSegmentsOfAPace segments.
+    // The last reports together, until they are of kLeastSegmentsMeasured segments.
     SourceThroughput report;
     Throughput throughput;
   };

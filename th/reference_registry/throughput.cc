@@ -196,7 +196,7 @@ void Act(Turn& turn, Buffer& reader, Buffer& source, const SlowSourceEvidence& e
 }
 
 // Leaves the slowest source if it is to be left, or changes places.
-void LookAt(Turn& turn, Buffer& reader, Look look) {
+void CheckSources(Turn& turn, Buffer& reader, Look look) {
   if (Overtake(turn, reader)) return;
   MakeWay(turn, reader);
   FillThroughput& throughput = reader.fill->throughput;
@@ -216,7 +216,7 @@ void LookAt(Turn& turn, Buffer& reader, Look look) {
   const bool again = over_link && ConcludeTrial(turn, reader, *source, evidence.source.most);
   const SourceVerdict verdict = JudgeSource(evidence, kHeldBackFraction);
   if (verdict == SourceVerdict::kUnknown && look == Look::kAtReport) {
-    return SetLook(turn, reader, turn.now + kLookAgain);
+    return SetRecheck(turn, reader, turn.now + kRecheckAfter);
   }
   if (verdict == SourceVerdict::kLeave) return Act(turn, reader, *source, evidence, again);
   // Who gets more than all others holds none of them back.
@@ -230,7 +230,7 @@ SourceThroughput WithEarlier(const FillThroughput& before, SourceThroughput told
                              uint64_t segment_bytes) {
   for (const FillThroughput::OfSource& earlier : before.sources) {
     if (earlier.report.source != told.source) continue;
-    if (earlier.report.bytes >= kSegmentsOfAPace * segment_bytes) continue;
+    if (earlier.report.bytes >= kLeastSegmentsMeasured * segment_bytes) continue;
     told.bytes += earlier.report.bytes;
     told.waited += earlier.report.waited;
   }
@@ -277,14 +277,14 @@ void NoteThroughputs(Turn& turn, Buffer& buffer, const std::vector<SourceThrough
   if (throughput.sources.empty()) return;
   if (IsSlowItself(turn, buffer)) BlameReader(turn, buffer);
   // Who began together tells at about the same time, and those that are well off perhaps last.
-  if (others_follow) SetLook(turn, buffer, turn.now + kLookAgain);
-  LookAt(turn, buffer, Look::kAtReport);
+  if (others_follow) SetRecheck(turn, buffer, turn.now + kRecheckAfter);
+  CheckSources(turn, buffer, Look::kAtReport);
 }
 
-void LookAgain(Turn& turn, Buffer& buffer) {
+void RecheckSources(Turn& turn, Buffer& buffer) {
   if (buffer.fill == nullptr || buffer.shard == nullptr) return;
   buffer.fill->throughput.recheck_at = absl::InfiniteFuture();
-  LookAt(turn, buffer, Look::kAgain);
+  CheckSources(turn, buffer, Look::kAgain);
 }
 
 }  // namespace th::registry

@@ -3,7 +3,7 @@
 //
 // A fill is looked at when it tells its throughputs. After the first time, and where it takes the
 // word of others to judge them and they have told nothing yet, it is looked at once more after
-// kLookAgain.
+// kRecheckAfter.
 #ifndef TH_REFERENCE_REGISTRY_THROUGHPUT_H_
 #define TH_REFERENCE_REGISTRY_THROUGHPUT_H_
 
@@ -22,14 +22,14 @@ namespace th::registry {
 inline constexpr absl::Duration kSlowLasts = absl::Minutes(1);
 // A throughput is told of so many segments at least, if need be over several reports: of fewer the
 // one that is under way says too much.
-inline constexpr uint64_t kSegmentsOfAPace = 8;
-inline constexpr absl::Duration kLookAgain = absl::Milliseconds(100);
+inline constexpr uint64_t kLeastSegmentsMeasured = 8;
+inline constexpr absl::Duration kRecheckAfter = absl::Milliseconds(100);
 
 // What the reader, `buffer`, which is filling, has told of its sources; one that it has no more is
 // ignored. It may leave one.
 void NoteThroughputs(Turn& turn, Buffer& buffer, const std::vector<SourceThroughput>& throughputs);
 // The look that a deadline asked for. No effect on a buffer that is not filling.
-void LookAgain(Turn& turn, Buffer& buffer);
+void RecheckSources(Turn& turn, Buffer& buffer);
 
 }  // namespace th::registry
 

@@ -113,7 +113,7 @@ TEST_F(ShortChainTest, TheOrderInWhichThroughputsAreToldDoesNotMatter) {
   Tell(2, kGood / 10);
   for (size_t i : {1, 0}) Tell(i, kGood);
   EXPECT_EQ(left(), 0u);
-  hub_.Advance(registry::kLookAgain);
+  hub_.Advance(registry::kRecheckAfter);
   EXPECT_THAT(Moved(2), SizeIs(1));
   EXPECT_EQ(left(), 1u);
 }
@@ -135,7 +135,7 @@ TEST_F(ThroughputTest, NobodyIsToBlameForThePlaceInAChain) {
   for (size_t i = 0; i < readers_.size(); ++i) {
     Tell(i, (segments[i] + 0.5) * kMinSegmentBytes / kSeconds, kSeconds);
   }
-  hub_.Advance(registry::kLookAgain);
+  hub_.Advance(registry::kRecheckAfter);
   EXPECT_EQ(left(), 0u);
 }
 

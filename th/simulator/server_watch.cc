@@ -262,7 +262,7 @@ void ServerWatch::JudgeSources(const SimulatedWorker& to, const AssignSources& a
     if (HasOtherSums(source, assigned.version, layout)) {
       violated("has other sums than the version");
     }
-    cluster_->checker().Expect(!worker->KeepsNothing(source.buffer.buffer),
+    cluster_->checker().Expect(!worker->IsStreaming(source.buffer.buffer),
                                "is given a source that keeps nothing", to.Name());
     assigned_[{update, source.buffer}] = source.generation;
   }

@@ -204,7 +204,7 @@ void SimulatedServing::JudgeAdmitted(const Pull& pull) const {
   const BufferState state = worker_->session().buffer_state(pull.buffer());
   checker.Expect(state != BufferState::kDraining && state != BufferState::kWritable,
                  "admitted a reader of a buffer that serves nobody", worker_->Name());
-  checker.Expect(!worker_->KeepsNothing(pull.buffer()),
+  checker.Expect(!worker_->IsStreaming(pull.buffer()),
                  "admitted a reader of a receive that keeps nothing", worker_->Name());
 }
 

@@ -193,7 +193,7 @@ const SimulatedBuffer* SimulatedWorker::FindBuffer(BufferId id) const {
   return found == holdings_.end() ? nullptr : &found->second.buffer;
 }
 
-bool SimulatedWorker::KeepsNothing(BufferId buffer) const {
+bool SimulatedWorker::IsStreaming(BufferId buffer) const {
   const auto found = holdings_.find(buffer);
   return found != holdings_.end() && found->second.IsStream();
 }
@@ -577,7 +577,7 @@ void SimulatedWorker::JudgeDone(const OperationDone& finished) {
   if (!finished.status.ok()) return;
   const OperationFinished& last = last_results_[finished.buffer];
   const bool beside = finished.buffer != buffer_id_;
-  const bool staged = beside && !KeepsNothing(finished.buffer);
+  const bool staged = beside && !IsStreaming(finished.buffer);
   const bool told = last.status.ok() && last.kind == finished.kind &&
                     (staged || last.outcome == finished.outcome) &&
                     last.version.sequence == finished.version.sequence;

@@ -114,7 +114,7 @@ class SimulatedWorker : public SimulatedProcess {
   // That the session has asked for: of what is retained or seeds its site; of what is staged.
   std::vector<BufferId> copies() const;
   std::vector<BufferId> staged_copies() const;
-  bool KeepsNothing(BufferId buffer) const;  // a streaming receive's
+  bool IsStreaming(BufferId buffer) const;  // a streaming receive's
   // Its owner frees it, and waits until nothing is written into it any more.
   bool IsBeingFreed(BufferId buffer) const;
   std::string NameOf(BufferId buffer) const;

@@ -22,7 +22,7 @@ Operation* FindOpen(State& state, Predicate is_so) {
   for (auto& [id, buffer] : state.buffers) {
     for (Operation& operation : buffer.operations) {
       const CopyFirst* copy = FindCopyFirst(operation);
-      const bool open = !operation.verdict.has_value() || CopiesAlone(operation);
+      const bool open = !operation.verdict.has_value() || IsOffloadingOffline(operation);
       if (copy != nullptr && open && is_so(*copy)) return &operation;
     }
   }
@@ -39,7 +39,7 @@ Operation* WaitingFor(State& state, BufferId copy) {
 
 // It waits for no copy any more. Whether it had copied alone.
 bool EndWaiting(Operation& operation) {
-  const bool alone = CopiesAlone(operation);
+  const bool alone = IsOffloadingOffline(operation);
   FindCopyFirst(operation)->copy = BufferId();
   if (operation.kind() == OperationKind::kUnpublish) {
     operation.unpublish().phase = UnpublishPhase::kAsked;
@@ -118,7 +118,7 @@ void BeginOffload(State& state, Operation& operation, absl::Time now) {
   Buffer& buffer = *state.FindBuffer(operation.key.buffer);
   CopyFirst& first = *FindCopyFirst(operation);
   const VersionInfo version = *std::exchange(first.wanted, std::nullopt);
-  if (!CopiesAlone(operation)) {
+  if (!IsOffloadingOffline(operation)) {
     RememberFinished(buffer, operation, {.version = version, .must_offload = true});
   }
   const absl::StatusOr<BufferId> copy = AddCopyFor(state, operation, buffer, version, now);
@@ -252,7 +252,7 @@ void PumpFilling(State& state, BufferId copy, absl::Time now) {
   if (IsLeftAlone(state, *waiting, now)) {
     waiting->unpublish().phase = UnpublishPhase::kCopyingAlone;
   }
-  if (CopiesAlone(*waiting)) PumpAlone(state, copy, *waiting, now);
+  if (IsOffloadingOffline(*waiting)) PumpAlone(state, copy, *waiting, now);
 }
 
 bool ContinueWaiting(State& state, BufferId copy, absl::Time now) {

@@ -150,7 +150,7 @@ void HearEndWhileCopying(Buffer& buffer, Operation& operation, const OperationFi
   if (EndedWithoutCopy(operation, message)) {
     operation.unpublish().phase = UnpublishPhase::kCopyingAlone;
   }
-  if (!CopiesAlone(operation)) return;
+  if (!IsOffloadingOffline(operation)) return;
   NoteEvent(operation, message.event);
   NoteEndWhileCopying(buffer, operation, VerdictOf(message));
 }
@@ -295,7 +295,7 @@ absl::Time NextOperationDeadline(const State& state) {
 void HandleResolved(State& state, const OperationResolved& message, absl::Time now) {
   Operation* operation = OperationFor(state, message.key);
   if (operation == nullptr) return;
-  if (WaitsForCopy(*operation) && !CopiesAlone(*operation)) return;
+  if (WaitsForCopy(*operation) && !IsOffloadingOffline(*operation)) return;
   NoteEvent(*operation, message.event);
   Buffer& buffer = *state.FindBuffer(message.key.buffer);
   if (operation->kind() == OperationKind::kUpdate) {

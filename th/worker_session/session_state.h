@@ -436,7 +436,7 @@ CopyFirst* FindCopyFirst(Operation& operation);
 // Whether it waits for a copy: for one that is to begin, or is being made.
 bool WaitsForCopy(const Operation& operation);
 // Whether it is an unpublish that waits for a copy which no server has asked for.
-bool CopiesAlone(const Operation& operation);
+bool IsOffloadingOffline(const Operation& operation);
 // Whether it is an unpublish that drains, or has drained.
 bool HasBegunToDrain(const Operation& operation);
 bool HasDrained(const Operation& operation);
