@@ -167,7 +167,7 @@ absl::Status FileStore::LoadAndBeginEpoch() {
   }
   opened.epoch = EpochAfter(last, options_.now());
   if (opened.identity.cluster == ClusterId()) NameCluster(opened.identity, options_.random);
-  return Epoch(std::move(opened));
+  return BeginEpoch(std::move(opened));
 }
 
 absl::Status FileStore::BeginEpoch(OpenedState opened) {

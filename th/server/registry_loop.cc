@@ -230,7 +230,7 @@ void RegistryLoop::ForgivePause() {
 }
 
 void RegistryLoop::Turn(std::deque<QueuedEvent> events) {
-  for (QueuedEvent\& queued : events) queued.event();
+  for (QueuedEvent& queued : events) queued.event();
   Tick();
   CheckWaits();
   // Delivering may close streams, which may bring about more.

@@ -53,7 +53,7 @@ SimulatedFill::SimulatedFill(SimulatedWorker* worker, SimulatedBuffer* buffer,
       version_(start.version),
       session_(SessionSpec(*buffer, worker->cluster().spec(), start, stream),
                worker->cluster().spec().replicator, worker->now()) {
-  InvariantChecker\& checker = worker_->cluster().checker();
+  InvariantChecker& checker = worker_->cluster().checker();
   checker.NoteLabel(version_);
   for (const SegmentRange& range : start.resume.ranges()) {
     for (SegmentIndex segment = range.begin; segment < range.end; segment = segment.Next()) {
@@ -147,7 +147,7 @@ void SimulatedFill::HandleSums(TransferId transfer, SegmentIndex first,
 
 void SimulatedFill::FollowSession() {
   if (session_.PollStartedOver()) {
-    InvariantChecker\& checker = worker_->cluster().checker();
+    InvariantChecker& checker = worker_->cluster().checker();
     checker.Expect(checker.IsDisputed(version_, buffer_->shard()),
                    "starts over though all sources have the same", worker_->Name());
     buffer_->StartOver();
@@ -165,7 +165,7 @@ void SimulatedFill::FollowSession() {
 }
 
 void SimulatedFill::JudgeUnchanged(SegmentIndex segment) const {
-  InvariantChecker\& checker = worker_->cluster().checker();
+  InvariantChecker& checker = worker_->cluster().checker();
   const SegmentSum value = buffer_->value(segment);
   checker.Expect(value == session_.SumOf(segment) &&
                      checker.WasPublished(version_, buffer_->shard(), segment, value),
@@ -209,7 +209,7 @@ void SimulatedFill::HandleSegment(TransferId transfer, const SentSegment& segmen
 }
 
 void SimulatedFill::JudgeWrite(SegmentIndex segment) const {
-  InvariantChecker\& checker = worker_->cluster().checker();
+  InvariantChecker& checker = worker_->cluster().checker();
   checker.Expect(
       buffer_->lent(),
       "a fill writes into memory of which its caller has heard that nobody does any more",
@@ -224,7 +224,7 @@ void SimulatedFill::JudgeWrite(SegmentIndex segment) const {
 }
 
 void SimulatedFill::JudgeAccepted(const Link& link, const SentSegment& segment) const {
-  InvariantChecker\& checker = worker_->cluster().checker();
+  InvariantChecker& checker = worker_->cluster().checker();
   const int shard = buffer_->shard();
   if (checker.WasPublished(version_, shard, segment.index, segment.bytes)) return;
   checker.Violated(absl::StrCat(worker_->Name(), " accepted a segment of ", version_.ToString(),

@@ -198,7 +198,7 @@ void SimulatedServing::Say(Pull& pull, SimulatedEvent word) {
 }
 
 void SimulatedServing::JudgeAdmitted(const Pull& pull) const {
-  InvariantChecker\& checker = worker_->cluster().checker();
+  InvariantChecker& checker = worker_->cluster().checker();
   checker.Expect(pull.capability.claims.epoch == worker_->session().epoch(),
                  "admitted a reader of another epoch", worker_->Name());
   const BufferState state = worker_->session().buffer_state(pull.buffer());

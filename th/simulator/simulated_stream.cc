@@ -23,7 +23,7 @@ void SimulatedStream::NoteMoved() {
 }
 
 void SimulatedStream::Arrived(SegmentIndex segment) {
-  InvariantChecker\& checker = worker_->cluster().checker();
+  InvariantChecker& checker = worker_->cluster().checker();
   checker.Expect(spec_.wanted.Contains(segment), "receives a segment that it did not ask for",
                  worker_->Name());
   arrived_.Add(segment);
