@@ -593,26 +593,34 @@ absl::Status SegmentStore::CheckIsWhole(SegmentIndex segment, uint64_t bytes) co
       absl::StrCat("segment ", segment.value, " does not have ", bytes, " bytes"));
 }
 
+absl::StatusOr<SegmentStore::CopiedOut> SegmentStore::BeginCopyOut(const Outgoing& segment,
+                                                                   uint64_t publication) {
+  TH_RETURN_IF_ERROR(CheckIsWhole(segment.segment, segment.to.size()));
+  const absl::Status begun = BeginReading(segment.segment, publication);
+  if (!begun.ok()) return absl::CancelledError(begun.message());
+  return CopiedOut{.generation = generation()};
+}
+
+absl::StatusOr<SegmentStore::CopiedOut> SegmentStore::EndCopyOut(SegmentIndex segment,
+                                                                 uint64_t publication,
+                                                                 CopiedOut copied,
+                                                                 const absl::Status& read,
+                                                                 std::optional<SegmentSum> summed) {
+  TH_RETURN_IF_ERROR(EndReading(segment, publication));
+  TH_RETURN_IF_ERROR(read);
+  if (summed.has_value()) StoreSum(segment, *summed);
+  if (layout_->checksum() != ChecksumAlgorithm::kNone) copied.sum = sums_[segment.value].Load();
+  return copied;
+}
+
 std::vector<absl::StatusOr<SegmentStore::CopiedOut>> SegmentStore::CopyOut(
     absl::Span<const Outgoing> segments) {
-  const bool sums = layout_->checksum() != ChecksumAlgorithm::kNone;
   uint64_t publication = 0;
   std::vector<absl::StatusOr<CopiedOut>> results;
   {
     absl::MutexLock lock(&mu_);
     publication = publication_;
-    for (const auto& [segment, to] : segments) {
-      absl::Status begun = CheckIsWhole(segment, to.size());
-      if (begun.ok()) {
-        begun = BeginReading(segment, publication);
-        if (!begun.ok()) begun = absl::CancelledError(begun.message());
-      }
-      if (begun.ok()) {
-        results.emplace_back(CopiedOut{.generation = generation()});
-      } else {
-        results.emplace_back(std::move(begun));
-      }
-    }
+    for (const Outgoing& each : segments) results.push_back(BeginCopyOut(each, publication));
   }
   std::vector<DeviceCopy> copies;
   for (size_t i = 0; i < segments.size(); ++i) {
@@ -621,33 +629,21 @@ std::vector<absl::StatusOr<SegmentStore::CopiedOut>> SegmentStore::CopyOut(
     copies.insert(copies.end(), of_one.begin(), of_one.end());
   }
   const absl::Status read = copies.empty() ? absl::OkStatus() : device_->CopyToHost(copies);
-  std::vector<SegmentIndex> summed;  // here
+  std::vector<std::optional<SegmentSum>> summed(segments.size());  // of the copy
   for (size_t i = 0; i < segments.size(); ++i) {
     const auto& [segment, to] = segments[i];
-    if (!read.ok() || !sums || !results[i].ok() || IsSummed(segment)) continue;
-    results[i]->sum = SumBytes(to.data(), to.size());
-    summed.push_back(segment);
+    if (!read.ok() || !results[i].ok() || IsSummed(segment)) continue;
+    summed[i] = SumBytes(to.data(), to.size());
   }
-  bool any_summed = false;
   {
     absl::MutexLock lock(&mu_);
     for (size_t i = 0; i < segments.size(); ++i) {
       if (!results[i].ok()) continue;
-      const SegmentIndex segment = segments[i].segment;
-      absl::Status ended = EndReading(segment, publication);
-      ended.Update(read);
-      if (!ended.ok()) {
-        results[i] = ended;
-        continue;
-      }
-      if (std::find(summed.begin(), summed.end(), segment) != summed.end()) {
-        StoreSum(segment, results[i]->sum);
-        any_summed = true;
-      }
-      if (sums) results[i]->sum = sums_[segment.value].Load();
+      results[i] = EndCopyOut(segments[i].segment, publication, *results[i], read, summed[i]);
     }
   }
-  if (any_summed) WakeListeners();
+  const auto is_known = [](const std::optional<SegmentSum>& sum) { return sum.has_value(); };
+  if (std::any_of(summed.begin(), summed.end(), is_known)) WakeListeners();
   return results;
 }
 

@@ -287,6 +287,12 @@ class SegmentStore {
       SegmentIndex segment, std::byte* host,
       absl::FunctionRef<void(void* address, std::byte* packed, uint64_t bytes)> in_host_memory)
       const;
+  absl::StatusOr<CopiedOut> BeginCopyOut(const Outgoing& segment, uint64_t publication)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Of one that was begun. `summed`: the sum of the copy, where the segment had none.
+  absl::StatusOr<CopiedOut> EndCopyOut(SegmentIndex segment, uint64_t publication, CopiedOut copied,
+                                       const absl::Status& read, std::optional<SegmentSum> summed)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CheckIsWhole(SegmentIndex segment, uint64_t bytes) const;
   // Copies of a segment out of device memory; those out of host memory are made.
   std::vector<DeviceCopy> CopiesTo(SegmentIndex segment, absl::Span<std::byte> to) const;
