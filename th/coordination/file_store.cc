@@ -107,7 +107,7 @@ absl::Status FileStore::BeginAbove(Epoch heard, const DurableState& state) {
                    .identity = opened_.identity,
                    .durable = state,
                    .started_before = true};
-  return Epoch(std::move(next));
+  return BeginEpoch(std::move(next));
 }
 
 absl::Status FileStore::OpenDirectory() {
