@@ -174,7 +174,11 @@ absl::StatusOr<ReceiveResult> StreamReader::Run(Membership& membership, LocalBuf
                                                 VersionSelector version, const TakeSlice& take) {
   TH_RETURN_IF_ERROR(StartUpdate(membership, buffer, std::move(version)));
   const CancelHook end_if_cancelled([&] { membership.CancelUpdate(buffer.id()); });
-  TH_RETURN_IF_ERROR(TakeAll(take));
+  const absl::Status took = TakeAll(take);
+  if (!took.ok() && CallsAreCancelled()) {
+    return Reworded(took, absl::StrCat(took.message(), "; ", Taken()));
+  }
+  TH_RETURN_IF_ERROR(took);
   return Result();
 }
 
