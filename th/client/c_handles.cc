@@ -9,6 +9,7 @@ void RunningSet::Add(std::weak_ptr<Running> call) {
 }
 
 void RunningSet::EndAll() {
+  if (guard_.forked()) return;
   std::list<std::weak_ptr<Running>> calls;
   {
     absl::MutexLock lock(&mu_);

@@ -12,6 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "th/client/attach.h"
 #include "th/client/client.h"
+#include "th/client/process_guard.h"
 #include "th/client/tensorhub.h"
 
 namespace th::c {
@@ -28,9 +29,11 @@ class Running {
 class RunningSet {
  public:
   void Add(std::weak_ptr<Running> call);
+  // Nothing in a forked child, where none of them runs.
   void EndAll();
 
  private:
+  const ProcessGuard guard_;
   absl::Mutex mu_;
   std::list<std::weak_ptr<Running>> calls_ ABSL_GUARDED_BY(mu_);
 };

@@ -34,6 +34,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::th::testing::CudaTestDevice;
 using ::th::testing::FakeCuda;
+using ::th::testing::kPatience;
 using ::th::testing::MappedTestDevice;
 using ::th::testing::Rank;
 using ::th::testing::StatusIs;

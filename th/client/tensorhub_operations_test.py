@@ -6,12 +6,13 @@ import select
 import signal
 import subprocess
 import sys
+import time
 import unittest
 
 from th.client.tensorhub_ctypes import (
     ALREADY_THERE, CANCELLED, DEADLINE_EXCEEDED, Error, FAILED_PRECONDITION, INVALID_ARGUMENT, JoinOptions,
-    Library, MOVED, NOT_AVAILABLE, NOT_FOUND, OK, Progress, PublishOptions, ReceiveOptions, ServerTest, Slice,
-    StageOptions, UNIMPLEMENTED, UpdateOptions, make, tensor)
+    Library, MOVED, NOT_AVAILABLE, NOT_FOUND, OK, Progress, PublishOptions, RESOURCE_EXHAUSTED, ReceiveOptions, ServerTest,
+    Slice, StageOptions, UNIMPLEMENTED, UpdateOptions, make, tensor)
 
 LIBRARY, SERVER = sys.argv[1:3]
 
@@ -278,8 +279,8 @@ class OperationsTest(ServerTest):
         version = self.publish(published)
         self.assertEqual(self.ended(wait)[1], version)
         self.assertEqual(th.text(lib.th_wait_for, client, b"1", ctypes.c_double(PATIENCE)), version)
-        time = ctypes.c_double(0)
-        self.assertEqual(th.text(lib.th_resolve, hub, b"latest", time), version)
+        default = ctypes.c_double(0)
+        self.assertEqual(th.text(lib.th_resolve, hub, b"latest", default), version)
         _, weights, _ = self.worker(b"rollout", b"watched", 300000, 0)
         groups = (ctypes.c_char_p * 3)(b"trainer", b"rollout", b"absent")
         every = ctypes.c_int32(9)
@@ -296,20 +297,20 @@ class OperationsTest(ServerTest):
         th.check(lib.th_retain(hub, ctypes.c_uint32(1), None))
         th.check(lib.th_retain(hub, ctypes.c_uint32(0), None))
         self.assertEqual(th.text(lib.th_pin, hub, b"1", b"eval", ctypes.c_double(60), None), version)
-        pins = th.text(lib.th_controller_list, hub, time)["models"][0]["versions"][0]["pins"]
+        pins = th.text(lib.th_controller_list, hub, default)["models"][0]["versions"][0]["pins"]
         self.assertEqual([pin["owner"] for pin in pins], ["eval"])
         th.check(lib.th_release(hub, b"1", b"eval", None))
         self.assertEqual(lib.th_release(hub, b"1", b"eval", None), NOT_FOUND)
         info = th.text(lib.th_buffer_info, published)
-        shard = th.text(lib.th_find_shard, hub, b"latest", None, b"trainer", ctypes.c_uint32(0), time)
+        shard = th.text(lib.th_find_shard, hub, b"latest", None, b"trainer", ctypes.c_uint32(0), default)
         self.assertEqual(shard, {"reason": "", "layout": info["layout"]})
-        layout = th.text(lib.th_get_layout, hub, info["layout"].encode(), time)
+        layout = th.text(lib.th_get_layout, hub, info["layout"].encode(), default)
         self.assertEqual([(t["name"], t["bytes"]) for t in layout["tensors"]], [("w", 300000)])
-        events = th.text(lib.th_events, hub, ctypes.c_uint64(0), None, time)
+        events = th.text(lib.th_events, hub, ctypes.c_uint64(0), None, default)
         kinds = [event["kind"] for event in events["events"]]
         self.assertIn("published", kinds)
         self.assertIn("update moved", kinds)
-        later = th.text(lib.th_events, hub, ctypes.c_uint64(events["last"]), None, time)
+        later = th.text(lib.th_events, hub, ctypes.c_uint64(events["last"]), None, default)
         self.assertEqual(later["events"], [])
         th.check(lib.th_unpublish(published, None))
         self.publish(published, b"2")
@@ -364,35 +365,128 @@ class OperationsTest(ServerTest):
         self.assertEqual(lib.th_operation_wait(done, ctypes.c_double(-1)), INVALID_ARGUMENT)
         self.assertIn("models", self.ended(done)[1])
 
-    def test_ctrl_c_is_answered_during_a_wait(self):
-        """Another process waits for what never comes, is interrupted, and says what became of it."""
-        child = subprocess.Popen([sys.executable, __file__, LIBRARY, SERVER, "--wait", self.address],
-                                 stdout=subprocess.PIPE, text=True,
-                                 env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
-        self.assertEqual(child.stdout.readline(), "waiting\n")
-        child.send_signal(signal.SIGINT)
-        self.assertEqual(child.communicate(timeout=PATIENCE)[0], "cancelled\n")
-        self.assertEqual(child.returncode, 0)
+    def test_a_forked_child_lets_operations_be(self):
+        th, lib = self.th, self.th.lib
+        client, _, _ = self.worker(b"forker", b"forked", 8, 0)
+        wait = th.start(lib.th_await_ended_start, client, ctypes.c_double(HOUR))
+        receive = ctypes.c_void_p()
+        th.check(lib.th_receive_open(client, b"never", None, ctypes.byref(receive)))
+        child = os.fork()
+        if child == 0:
+            refused = (lib.th_operation_wait(wait, ctypes.c_double(HOUR)),
+                       lib.th_operation_cancel(wait), lib.th_receive_cancel(receive))
+            lib.th_operation_free(wait)
+            lib.th_receive_close(receive)
+            lib.th_client_free(client)
+            os._exit(0 if refused == (FAILED_PRECONDITION,) * 3 else 1)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+        self.assertEqual(lib.th_operation_wait(wait, ctypes.c_double(0)), DEADLINE_EXCEEDED)
+        lib.th_receive_close(receive)
+        lib.th_operation_free(wait)
+
+    def test_a_process_has_a_limit_of_operations(self):
+        th, lib = self.th, self.th.lib
+        client, _, _ = self.worker(b"many", b"limited", 8, 0)
+        forever = (client, ctypes.c_double(HOUR))
+        operations = [th.start(lib.th_await_ended_start, *forever) for _ in range(256)]
+        operation = ctypes.c_void_p()
+        self.assertEqual(lib.th_await_ended_start(*forever, ctypes.byref(operation)), RESOURCE_EXHAUSTED)
+        self.assertIn("256 operations", th.error())
+        self.assertIsNone(operation.value)
+        lib.th_operation_free(operations.pop())
+        operations.append(th.start(lib.th_await_ended_start, *forever))
+        for each in operations:
+            lib.th_operation_free(each)
+
+    def test_ctrl_c_is_answered_during_every_kind_of_call(self):
+        """Another process waits for a rank that never comes, is interrupted, and says what became of it."""
+        _, published, _ = self.worker(b"trainer", b"interrupted", 300000, 7)
+        self.publish(published)
+        for call in WAITS:
+            with self.subTest(call=call):
+                child = subprocess.Popen([sys.executable, __file__, LIBRARY, SERVER, call, self.address],
+                                         stdout=subprocess.PIPE, text=True,
+                                         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+                self.assertEqual(child.stdout.readline(), "waiting\n")
+                child.send_signal(signal.SIGINT)
+                said = child.communicate(timeout=PATIENCE)[0]
+                self.assertRegex(said, r"^cancelled after \d+\.\d\d\d s\n$")
+                self.assertEqual(child.returncode, 0)
+                sys.stderr.write("%s %s" % (call, said))
 
 
-def wait_until_interrupted(address):
-    th = Library(LIBRARY)
-    client = th.join(address, b"patient")
-    wait = th.start(th.lib.th_wait_for_start, client, b"never", ctypes.c_double(HOUR))
+class Waiting:
+    """A rank of two, of which the other never comes, with one call under way."""
+
+    def __init__(self, address, call):
+        self.th = Library(LIBRARY)
+        lib = self.th.lib
+        self.client = self.th.join(address, call.encode(), model=b"interrupted", rank=0, ranks=2,
+                                   staging_limit_bytes=64 << 20)
+        self.memory = array(300000, 0)
+        self.buffer = self.th.register(self.client, [tensor(b"w", self.memory)])
+        self.receive = ctypes.c_void_p()
+        self.operation = None
+        if call == "publish":
+            self.th.check(lib.th_publish(self.buffer, b"2", ctypes.byref(make(PublishOptions, timeout=HOUR))))
+            self.operation = self.th.start(lib.th_await_published_start, self.buffer)
+        elif call == "update":
+            self.operation = self.th.start(lib.th_update_start, self.buffer, b"1",
+                                           ctypes.byref(make(UpdateOptions, timeout=HOUR)))
+        elif call == "stage":
+            self.operation = self.th.start(lib.th_stage_start, self.buffer, b"1",
+                                           ctypes.byref(make(StageOptions, timeout=HOUR)))
+        elif call == "wait":
+            self.operation = self.th.start(lib.th_wait_for_start, self.client, b"never",
+                                           ctypes.c_double(HOUR))
+        else:
+            options = make(ReceiveOptions, group=b"trainer", timeout=HOUR)
+            self.th.check(lib.th_receive_open(self.client, b"1", ctypes.byref(options),
+                                              ctypes.byref(self.receive)))
+
+    def wait(self):
+        """The status of its end."""
+        lib = self.th.lib
+        if self.operation:
+            while lib.th_operation_wait(self.operation, ctypes.c_double(0.1)) == DEADLINE_EXCEEDED:
+                pass
+            return lib.th_operation_result(self.operation, None, None)
+        status = DEADLINE_EXCEEDED
+        while status in (DEADLINE_EXCEEDED, OK):
+            status = lib.th_receive_next(self.receive, ctypes.c_double(0.1), ctypes.byref(make(Slice)))
+        return status
+
+    def cancel(self):
+        lib = self.th.lib
+        self.th.check(lib.th_operation_cancel(self.operation) if self.operation
+                      else lib.th_receive_cancel(self.receive))
+
+    def free(self):
+        lib = self.th.lib
+        lib.th_operation_free(self.operation)
+        lib.th_receive_close(self.receive)
+        lib.th_buffer_free(self.buffer)
+        lib.th_client_free(self.client)
+
+
+WAITS = ("publish", "update", "stage", "receive", "wait")
+
+
+def wait_until_interrupted(address, call):
+    waiting = Waiting(address, call)
     try:
         print("waiting", flush=True)
-        while th.lib.th_operation_wait(wait, ctypes.c_double(0.1)) == DEADLINE_EXCEEDED:
-            pass
+        waiting.wait()
     except KeyboardInterrupt:
-        th.check(th.lib.th_operation_cancel(wait))
-        if th.await_end(wait) == CANCELLED:
-            print("cancelled", flush=True)
-    th.lib.th_operation_free(wait)
-    th.lib.th_client_free(client)
+        interrupted = time.monotonic()
+        waiting.cancel()
+        if waiting.wait() == CANCELLED:
+            print("cancelled after %.3f s" % (time.monotonic() - interrupted), flush=True)
+    waiting.free()
 
 
 if __name__ == "__main__":
-    if "--wait" in sys.argv:
-        wait_until_interrupted(sys.argv[-1].encode())
+    if len(sys.argv) > 3 and sys.argv[3] in WAITS:
+        wait_until_interrupted(sys.argv[4].encode(), sys.argv[3])
     else:
         unittest.main(argv=sys.argv[:1], verbosity=2)
