@@ -10,7 +10,8 @@ binaries=$scratch/binaries
 mkdir "$binaries"
 ln -s "$PWD/th/memory/cuda/gpu_test" "$PWD/th/memory/cuda/gpu_benchmark" \
   "$PWD/th/transfer/cuda_ipc/cuda_ipc_gpu_test" "$PWD/th/transfer/cuda_ipc/cuda_ipc_benchmark" \
-  "$PWD/th/transfer/device_staging_benchmark" "$PWD/th/cli/th" "$PWD/th/server/tensorhub_server" "$binaries/"
+  "$PWD/th/transfer/device_staging_benchmark" "$PWD/th/cli/th" \
+  "$PWD/th/controlled_rank/controlled_rank" "$PWD/th/server/tensorhub_server" "$binaries/"
 
 fail() {
   echo "FAILED: $*" >&2

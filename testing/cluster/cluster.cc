@@ -43,7 +43,7 @@ absl::StatusOr<std::unique_ptr<Cluster>> Cluster::Start(std::vector<std::string>
   if (mkdtemp(cluster->folder_.data()) == nullptr) {
     return absl::InternalError("no folder for the cluster could be made");
   }
-  TH_ASSIGN_OR_RETURN(cluster->stage_, ProcessStage::Open());
+  TH_ASSIGN_OR_RETURN(cluster->poller_, ProcessPoller::Open());
   TH_RETURN_IF_ERROR(cluster->StartServer());
   return cluster;
 }
@@ -73,7 +73,7 @@ absl::Status Cluster::StartServer() {
                                                    .arguments = std::move(arguments),
                                                    .network_namespace = NamespaceOf(kServerHost)}));
   server_->ExpectAnswer();
-  stage_->Add(server_.get());
+  poller_->Add(server_.get());
   TH_RETURN_IF_ERROR(Await({server_.get()}, "the server to listen"));
   server_address_ = (*server_->answer())["address"];
   return absl::OkStatus();
@@ -82,7 +82,7 @@ absl::Status Cluster::StartServer() {
 absl::Status Cluster::KillServer() {
   server_->process().Signal(SIGKILL);
   TH_RETURN_IF_ERROR(server_->process().AwaitEnd(kPatience));
-  stage_->Remove(server_.get());
+  poller_->Remove(server_.get());
   server_.reset();
   return absl::OkStatus();
 }
@@ -101,7 +101,7 @@ absl::StatusOr<RankProcess*> Cluster::StartJoin(const RankOptions& options) {
           {.name = name, .arguments = {program}, .network_namespace = NamespaceOf(kRanksHost)}));
   RankProcess* const rank = started.get();
   ranks_.push_back(std::move(started));
-  stage_->Add(rank);
+  poller_->Add(rank);
   rank->on_event = [this, rank](const json& event) {
     const double total = event.value("total", 0.0);
     progress_[rank] = {.fraction = total > 0 ? event.value("bytes", 0.0) / total : 0,
@@ -137,15 +137,15 @@ absl::StatusOr<RankProcess*> Cluster::Join(const RankOptions& options) {
 
 absl::Status Cluster::Tell(const std::vector<RankProcess*>& ranks, const json& command) {
   for (RankProcess* rank : ranks) progress_.erase(rank);
-  return stage_->Tell(ranks, command, kPatience);
+  return poller_->Tell(ranks, command, kPatience);
 }
 
 absl::Status Cluster::Await(const std::vector<RankProcess*>& ranks, absl::string_view what) {
-  return stage_->AwaitAnswers(ranks, kPatience, what);
+  return poller_->AwaitAnswers(ranks, kPatience, what);
 }
 
 absl::Status Cluster::RunUntil(absl::FunctionRef<bool()> done, absl::string_view what) {
-  return stage_->RunUntil(done, kPatience, what);
+  return poller_->RunUntil(done, kPatience, what);
 }
 
 absl::Status Cluster::AwaitFraction(RankProcess* rank, double fraction) {

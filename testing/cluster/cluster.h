@@ -26,7 +26,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "nlohmann/json.hpp"
-#include "th/controlled_rank/process_stage.h"
+#include "th/controlled_rank/process_poller.h"
 #include "th/controlled_rank/rank_process.h"
 #include "th/processes/virtual_hosts.h"
 
@@ -105,7 +105,7 @@ class Cluster {
   std::string server_address_;  // empty until the first start
   std::vector<std::string> server_flags_;
   const VirtualHosts* hosts_ = nullptr;
-  std::unique_ptr<ProcessStage> stage_;
+  std::unique_ptr<ProcessPoller> poller_;
   std::unique_ptr<RankProcess> server_;
   std::vector<std::unique_ptr<RankProcess>> ranks_;
   std::map<const RankProcess*, Progress> progress_;

@@ -50,17 +50,18 @@ void AddProcessFlags(CLI::App* app, ProcessFlags* flags) {
   flags->reporter.AddFlag(app);
 }
 
-absl::StatusOr<RankCastOptions> CastOf(const ProcessFlags& flags, const std::string& folder) {
+absl::StatusOr<LocalClusterOptions> ClusterOf(const ProcessFlags& flags,
+                                              const std::string& folder) {
   TH_ASSIGN_OR_RETURN(std::string rank_program, FindProgram(kControlledRank));
-  RankCastOptions cast{.rank_program = std::move(rank_program),
-                       .server_program = flags.server_binary,
-                       .folder = folder,
-                       .connections = flags.connections,
-                       .data_threads = flags.data_threads};
-  if (cast.server_program.empty()) {
-    TH_ASSIGN_OR_RETURN(cast.server_program, FindProgram("th/server/tensorhub_server"));
+  LocalClusterOptions cluster{.rank_program = std::move(rank_program),
+                              .server_program = flags.server_binary,
+                              .folder = folder,
+                              .connections = flags.connections,
+                              .data_threads = flags.data_threads};
+  if (cluster.server_program.empty()) {
+    TH_ASSIGN_OR_RETURN(cluster.server_program, FindProgram("th/server/tensorhub_server"));
   }
-  return cast;
+  return cluster;
 }
 
 absl::StatusOr<std::string> FindPolicyServer() { return FindProgram("th/bench/policy_server"); }

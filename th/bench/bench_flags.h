@@ -1,10 +1,10 @@
 // What the benchmarks that start a server and ranks have in common: the flags of those processes,
-// the cast that follows from them, and how a run that failed is told.
+// the cluster that follows from them, and how a run that failed is told.
 //
 //   struct FanoutFlags : ProcessFlags { ... };
 //   AddProcessFlags(app, flags.get());                       // last: they end the list of flags
 //   absl::StatusOr<ScratchFolder> folder = ScratchFolder::Make("th-bench", flags.keep);
-//   TH_ASSIGN_OR_RETURN(RankCastOptions cast, CastOf(flags, folder->path()));
+//   TH_ASSIGN_OR_RETURN(LocalClusterOptions cluster, ClusterOf(flags, folder->path()));
 //   if (!measured.ok()) return FailMeasuring(flags, *folder, measured.status());
 #ifndef TH_BENCH_BENCH_FLAGS_H_
 #define TH_BENCH_BENCH_FLAGS_H_
@@ -17,7 +17,7 @@
 #include "absl/status/statusor.h"
 #include "th/command_line/exit_status.h"
 #include "th/command_line/reporter.h"
-#include "th/controlled_rank/rank_cast.h"
+#include "th/controlled_rank/local_cluster.h"
 #include "th/processes/scratch_folder.h"
 
 namespace th {
@@ -34,9 +34,9 @@ struct ProcessFlags {
 // `flags` outlives the parse.
 void AddProcessFlags(CLI::App* app, ProcessFlags* flags);
 
-// Programs, folder and threads of a cast; model, shards and places are the caller's to add.
+// Programs, folder and threads of a cluster; model, shards and places are the caller's to add.
 // NOT_FOUND when there is no controlled_rank beside th, or no tensorhub_server and none was given.
-absl::StatusOr<RankCastOptions> CastOf(const ProcessFlags& flags, const std::string& folder);
+absl::StatusOr<LocalClusterOptions> ClusterOf(const ProcessFlags& flags, const std::string& folder);
 
 // The server that chooses sources as other systems do (policy_flag.h). NOT_FOUND when it is not
 // beside th.

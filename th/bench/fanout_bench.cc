@@ -42,7 +42,7 @@ class FanoutBench {
 
  private:
   absl::Status MakeHosts() {
-    VirtualHosts::Options hosts{.folder = options_.cast.folder};
+    VirtualHosts::Options hosts{.folder = options_.cluster.folder};
     hosts.rates.reserve(FanoutStage::HostsFor(options_.holders, readers_));
     hosts.rates.push_back(FastestOf(options_.classes).bytes_per_second);
     hosts.rates.insert(hosts.rates.end(), options_.holders, options_.holder_rate);
@@ -85,17 +85,18 @@ class FanoutBench {
   }
 
   absl::StatusOr<std::unique_ptr<FanoutStage>> OpenStage(const FanoutArm& arm) {
-    FanoutStageOptions stage{.cast = options_.cast, .holders = arm.holders, .readers = readers_};
-    absl::StrAppend(&stage.cast.folder, "/", arm.name);
+    FanoutStageOptions stage{
+        .cluster = options_.cluster, .holders = arm.holders, .readers = readers_};
+    absl::StrAppend(&stage.cluster.folder, "/", arm.name);
     std::error_code error;
-    std::filesystem::create_directories(stage.cast.folder, error);
+    std::filesystem::create_directories(stage.cluster.folder, error);
     if (error) {
       return absl::UnavailableError(
-          absl::StrCat("cannot make ", stage.cast.folder, ": ", error.message()));
+          absl::StrCat("cannot make ", stage.cluster.folder, ": ", error.message()));
     }
     if (arm.name != kOurs && arm.name != kOneHolder) {
-      stage.cast.server_program = options_.policy_server;
-      stage.cast.server_flags.push_back(absl::StrCat("--policy=", arm.name));
+      stage.cluster.server_program = options_.policy_server;
+      stage.cluster.server_flags.push_back(absl::StrCat("--policy=", arm.name));
     }
     return FanoutStage::Open(std::move(stage), hosts_.get(), options_.holders);
   }

@@ -17,12 +17,12 @@
 #include "absl/status/statusor.h"
 #include "th/bench/fanout_figures.h"
 #include "th/bench/link_classes.h"
-#include "th/controlled_rank/rank_cast.h"
+#include "th/controlled_rank/local_cluster.h"
 
 namespace th {
 
 struct FanoutOptions {
-  RankCastOptions cast;  // its folder exists
+  LocalClusterOptions cluster;  // its folder exists
   std::vector<LinkClass>
       classes;  // of the readers, in their order; the server has the fastest link
   uint32_t holders = 1;

@@ -147,8 +147,8 @@ absl::StatusOr<FanoutOptions> Plan(const FanoutFlags& flags, const std::vector<L
   TH_RETURN_IF_ERROR(CheckMemory(
       {.version_bytes = flags.bytes, .copies = uint64_t{flags.holders} + HostsOf(classes)},
       AvailableMemory()));
-  TH_ASSIGN_OR_RETURN(options.cast, CastOf(flags, folder));
-  options.cast.model = model;
+  TH_ASSIGN_OR_RETURN(options.cluster, ClusterOf(flags, folder));
+  options.cluster.model = model;
   if (flags.policies.size() > 1) {
     TH_ASSIGN_OR_RETURN(options.policy_server, FindPolicyServer());
   }

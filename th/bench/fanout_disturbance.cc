@@ -33,8 +33,8 @@ class DisturbedUpdate {
     readers_ = stage_.Readers();
     for (const std::string& group : stage_.reader_groups()) Watch(group);
     for (RankProcess* reader : readers_) reader->Send({{"do", "update"}, {"version", "latest"}});
-    TH_RETURN_IF_ERROR(stage_.cast().stage().RunUntil([this] { return Over(); }, kFanoutStepTimeout,
-                                                      "the update"));
+    TH_RETURN_IF_ERROR(stage_.cluster().poller().RunUntil([this] { return Over(); },
+                                                          kFanoutStepTimeout, "the update"));
     for (RankProcess* reader : readers_) reader->on_event = nullptr;
     TH_RETURN_IF_ERROR(interference_);
     if (!victim_) {
@@ -42,14 +42,14 @@ class DisturbedUpdate {
           "no reader was seen to hold about half while others read from it: give more --bytes or a "
           "lower --rate, and at least 2 --hosts"));
     }
-    TH_RETURN_IF_ERROR(Judge());
+    TH_RETURN_IF_ERROR(InvariantChecker());
     TH_RETURN_IF_ERROR(BringBack());
     return round_;
   }
 
  private:
   void Watch(const std::string& group) {
-    RankProcess* const reader = stage_.cast().RanksOf(group).front();
+    RankProcess* const reader = stage_.cluster().RanksOf(group).front();
     fills_[reader->name()] = {.group = group};
     reader->on_event = [this, name = reader->name()](const json& event) {
       ObservedFill& fill = fills_[name];
@@ -91,7 +91,7 @@ class DisturbedUpdate {
       if (ReadsFromVictim(fill)) noticed_at_[name] = 0;
     }
     round_.dependents = static_cast<uint32_t>(noticed_at_.size());
-    RankProcess* const process = stage_.cast().RanksOf(victim_->group).front();
+    RankProcess* const process = stage_.cluster().RanksOf(victim_->group).front();
     readers_.erase(std::remove(readers_.begin(), readers_.end(), process), readers_.end());
     disturbed_at_ = NowSeconds();
     interference_ = Disturb(*process);
@@ -104,7 +104,7 @@ class DisturbedUpdate {
     return absl::OkStatus();
   }
 
-  absl::Status Judge() {
+  absl::Status InvariantChecker() {
     for (RankProcess* reader : readers_) TH_RETURN_IF_ERROR(reader->answer().status());
     TH_ASSIGN_OR_RETURN(const FanoutRound others, FanoutStage::RoundOf(readers_));
     round_.others_seconds = others.last_reader_seconds();
@@ -126,14 +126,14 @@ class DisturbedUpdate {
   }
 
   absl::Status BringBack() {
-    RankProcess* const victim = stage_.cast().RanksOf(victim_->group).front();
+    RankProcess* const victim = stage_.cluster().RanksOf(victim_->group).front();
     if (disturbance_ == kCut) {
       TH_RETURN_IF_ERROR(stage_.hosts().Restore(stage_.HostOf(victim_->group)));
     }
     if (disturbance_ == kLeave) {
       // Cancelled by its own leaving, which is no error here.
-      TH_RETURN_IF_ERROR(stage_.cast().stage().RunUntil([victim] { return victim->answered(); },
-                                                        kFarewellTimeout, "the victim's leaving"));
+      TH_RETURN_IF_ERROR(stage_.cluster().poller().RunUntil(
+          [victim] { return victim->answered(); }, kFarewellTimeout, "the victim's leaving"));
     }
     return Rejoin();
   }
@@ -142,7 +142,7 @@ class DisturbedUpdate {
   absl::Status Rejoin() {
     const absl::Time deadline = MonotonicNow() + kRejoinTimeout;
     for (;;) {
-      stage_.cast().Kill(victim_->group);
+      stage_.cluster().Kill(victim_->group);
       const absl::Status joined = stage_.Rejoin(victim_->group);
       if (!absl::IsAlreadyExists(joined) || MonotonicNow() >= deadline) return joined;
     }

@@ -21,8 +21,8 @@ constexpr char kReaderPrefix[] = "reader-";
 absl::StatusOr<std::unique_ptr<FanoutStage>> FanoutStage::Open(FanoutStageOptions options,
                                                                VirtualHosts* hosts,
                                                                uint32_t most_holders) {
-  options.cast.server_placement = {.address = VirtualHosts::AddressOf(kServerHost),
-                                   .network_namespace = hosts->NamespaceOf(kServerHost)};
+  options.cluster.server_placement = {.address = VirtualHosts::AddressOf(kServerHost),
+                                      .network_namespace = hosts->NamespaceOf(kServerHost)};
   std::unique_ptr<FanoutStage> stage(new FanoutStage(std::move(options), hosts));
   TH_RETURN_IF_ERROR(stage->Start(most_holders));
   return stage;
@@ -41,9 +41,9 @@ absl::Status FanoutStage::Start(uint32_t most_holders) {
     host_of_.emplace_back(readers_.back(), kServerHost + most_holders + i);
     groups.push_back(GroupOn(readers_.back()));
   }
-  TH_ASSIGN_OR_RETURN(cast_, RankCast::Open(options_.cast));
-  TH_RETURN_IF_ERROR(cast_->Start(groups));
-  bytes_ = cast_->RanksOf(holders_).front()->answer()->value("bytes", uint64_t{0});
+  TH_ASSIGN_OR_RETURN(cluster_, LocalCluster::Open(options_.cluster));
+  TH_RETURN_IF_ERROR(cluster_->Start(groups));
+  bytes_ = cluster_->RanksOf(holders_).front()->answer()->value("bytes", uint64_t{0});
   return absl::OkStatus();
 }
 
@@ -63,15 +63,15 @@ GroupChoice FanoutStage::GroupOn(const std::string& group) const {
 }
 
 absl::Status FanoutStage::Rejoin(const std::string& group) {
-  return cast_->Start({GroupOn(group)});
+  return cluster_->Start({GroupOn(group)});
 }
 
 absl::Status FanoutStage::Tell(const std::vector<RankProcess*>& ranks, const json& command) {
-  return cast_->stage().Tell(ranks, command, kFanoutStepTimeout);
+  return cluster_->poller().Tell(ranks, command, kFanoutStepTimeout);
 }
 
 absl::Status FanoutStage::PublishNext() {
-  const std::vector<RankProcess*> holders = cast_->RanksOf(holders_);
+  const std::vector<RankProcess*> holders = cluster_->RanksOf(holders_);
   if (content_ > 0) TH_RETURN_IF_ERROR(Tell(holders, {{"do", "unpublish"}}));
   // Other bytes every time: what an earlier round left would not pass for this one's.
   TH_RETURN_IF_ERROR(Tell(holders, {{"do", "change"}, {"content", ++content_}}));
@@ -82,7 +82,7 @@ absl::Status FanoutStage::PublishNext() {
 }
 
 absl::StatusOr<uint64_t> FanoutStage::HolderBytesSent() {
-  const std::vector<RankProcess*> holders = cast_->RanksOf(holders_);
+  const std::vector<RankProcess*> holders = cluster_->RanksOf(holders_);
   TH_RETURN_IF_ERROR(Tell(holders, {{"do", "stats"}}));
   uint64_t bytes = 0;
   for (RankProcess* holder : holders) bytes += holder->answer()->value("bytes_sent", uint64_t{0});
@@ -124,7 +124,7 @@ absl::StatusOr<FanoutRound> FanoutStage::RoundOf(const std::vector<RankProcess*>
 
 absl::Status FanoutStage::Verify(const std::vector<RankProcess*>& readers) {
   std::vector<RankProcess*> ranks = readers;
-  RankProcess* const holder = cast_->RanksOf(holders_).front();
+  RankProcess* const holder = cluster_->RanksOf(holders_).front();
   ranks.push_back(holder);
   TH_RETURN_IF_ERROR(Tell(ranks, {{"do", "sum"}}));
   for (RankProcess* reader : readers) {
@@ -135,7 +135,7 @@ absl::Status FanoutStage::Verify(const std::vector<RankProcess*>& readers) {
 }
 
 absl::StatusOr<double> FanoutStage::MeasureFlow(size_t reader) {
-  RankProcess* const holder = cast_->RanksOf(holders_).front();
+  RankProcess* const holder = cluster_->RanksOf(holders_).front();
   RankProcess* const to = Readers()[reader];
   const std::string address = VirtualHosts::AddressOf(HostOf(holders_.front()));
   // The flow writes into the reader's buffer: it must not be offered to others meanwhile.

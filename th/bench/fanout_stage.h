@@ -1,13 +1,12 @@
 // Holders and readers of one version on virtual hosts, each rank in a process and on a host of its
 // own, the reference server on another: what the rounds of `th bench fanout` are played on.
 //
-//   TH_ASSIGN_OR_RETURN(auto stage, FanoutStage::Open({.cast = ..., .readers = 4}, hosts.get()));
-//   TH_RETURN_IF_ERROR(stage->PublishNext());
-//   TH_ASSIGN_OR_RETURN(const FanoutRound round, stage->Update());
-//   TH_RETURN_IF_ERROR(stage->Verify());
+//   TH_ASSIGN_OR_RETURN(auto stage, FanoutStage::Open({.cluster = ..., .readers = 4},
+//   hosts.get())); TH_RETURN_IF_ERROR(stage->PublishNext()); TH_ASSIGN_OR_RETURN(const FanoutRound
+//   round, stage->Update()); TH_RETURN_IF_ERROR(stage->Verify());
 //
 // Host 0 is the server's, then come the holders' and the readers'. Not thread-safe; one a process
-// (see ProcessStage).
+// (see ProcessPoller).
 #ifndef TH_BENCH_FANOUT_STAGE_H_
 #define TH_BENCH_FANOUT_STAGE_H_
 
@@ -22,7 +21,7 @@
 #include "absl/time/time.h"
 #include "nlohmann/json.hpp"
 #include "th/bench/fanout_figures.h"
-#include "th/controlled_rank/rank_cast.h"
+#include "th/controlled_rank/local_cluster.h"
 #include "th/processes/virtual_hosts.h"
 
 namespace th {
@@ -31,7 +30,7 @@ namespace th {
 inline constexpr absl::Duration kFanoutStepTimeout = absl::Minutes(10);
 
 struct FanoutStageOptions {
-  RankCastOptions cast;  // its placement is the stage's choice
+  LocalClusterOptions cluster;  // its placement is the stage's choice
   uint32_t holders = 1;
   uint32_t readers = 1;
 };
@@ -60,9 +59,9 @@ class FanoutStage {
   const std::string& congestion_control() const { return congestion_control_; }  // of the flow
 
   // The parts of an update, for those who interfere with it.
-  RankCast& cast() { return *cast_; }
+  LocalCluster& cluster() { return *cluster_; }
   VirtualHosts& hosts() { return *hosts_; }
-  std::vector<RankProcess*> Readers() const { return cast_->RanksOf(readers_); }
+  std::vector<RankProcess*> Readers() const { return cluster_->RanksOf(readers_); }
   const std::vector<std::string>& reader_groups() const { return readers_; }
   size_t HostOf(const std::string& group) const;
   // A group whose process has ended comes back on its host, without a version.
@@ -79,7 +78,7 @@ class FanoutStage {
 
   const FanoutStageOptions options_;
   VirtualHosts* const hosts_;
-  std::unique_ptr<RankCast> cast_;
+  std::unique_ptr<LocalCluster> cluster_;
   std::vector<std::string> holders_, readers_;  // the groups
   std::vector<std::pair<std::string, size_t>> host_of_;
   uint64_t bytes_ = 0;

@@ -261,7 +261,7 @@ class RegistryBench {
     registry_ = std::make_unique<Registry>(
         RegistryStart{
             .epoch = Epoch(1),
-            .identity = {.cluster = ClusterId(1), .reigns = {ReignId(1)}, .of_this_process = 1},
+            .identity = {.cluster = ClusterId(1), .epoch_ids = {EpochId(1)}, .of_this_process = 1},
             .now = now_},
         RegistryLimits{});
     for (size_t i = 0; i < ranks_.size(); ++i) {
@@ -424,7 +424,7 @@ class RegistryBench {
                                  .group_generation = rank.joined.group_generation,
                                  .lineage = rank.joined.lineage,
                                  .cluster = rank.joined.cluster,
-                                 .reign = rank.joined.reign,
+                                 .epoch_id = rank.joined.epoch_id,
                                  .secret = rank.joined.secret};
     request.buffers = {Announced(rank)};
     request.buffers[0].held = HeldVersion{

@@ -15,7 +15,7 @@
 #include "th/bench/session_fleet.h"
 #include "th/client/client.h"
 #include "th/command_line/text_table.h"
-#include "th/controlled_rank/rank_cast.h"
+#include "th/controlled_rank/local_cluster.h"
 #include "th/processes/descriptor_limit.h"
 #include "th/processes/processor_time.h"
 #include "th/processes/resident_memory.h"
@@ -125,10 +125,10 @@ class ServerBench {
                  .rate = options_.rate};
     TH_RETURN_IF_ERROR(
         EnsureDescriptorLimit(kDescriptorsPerWorker * measured_.workers + kOtherDescriptors));
-    TH_ASSIGN_OR_RETURN(cast_, RankCast::Open({.server_program = options_.server_program,
-                                               .folder = options_.folder}));
+    TH_ASSIGN_OR_RETURN(cluster_, LocalCluster::Open({.server_program = options_.server_program,
+                                                      .folder = options_.folder}));
     fleet_ = std::make_unique<SessionFleet>(
-        FleetOptions{.server = cast_->server_address(),
+        FleetOptions{.server = cluster_->server_address(),
                      .groups = groups_,
                      .ranks = options_.ranks,
                      .join_timeout = kPhaseTimeout,
@@ -157,7 +157,7 @@ class ServerBench {
   }
 
  private:
-  pid_t ServerPid() { return cast_->server().process().pid(); }
+  pid_t ServerPid() { return cluster_->server().process().pid(); }
 
   // ---- waiting
 
@@ -190,9 +190,9 @@ class ServerBench {
     if (options_.cancelled != nullptr && options_.cancelled()) {
       return absl::CancelledError("interrupted");
     }
-    if (!cast_->server().process().HasEnded()) return absl::OkStatus();
+    if (!cluster_->server().process().HasEnded()) return absl::OkStatus();
     return absl::UnavailableError(
-        absl::StrCat("tensorhub_server ", cast_->server().process().Condition()));
+        absl::StrCat("tensorhub_server ", cluster_->server().process().Condition()));
   }
 
   void Tell(const std::string& text) {
@@ -326,7 +326,7 @@ class ServerBench {
     TH_ASSIGN_OR_RETURN(
         const auto controller,
         Controller::Connect(
-            {.server = cast_->server_address(), .run = kFleetRun, .model = kFleetModel}));
+            {.server = cluster_->server_address(), .run = kFleetRun, .model = kFleetModel}));
     TH_ASSIGN_OR_RETURN(const FoundShard found,
                         controller->FindShard({.group = FleetGroupName(0), .rank = Rank(rank)}));
     return controller->GetLayout(found.layout).status();
@@ -400,7 +400,7 @@ class ServerBench {
   Schedule schedule_;
   ServerMeasurement measured_;
   absl::Time told_at_ = MonotonicNow();
-  std::unique_ptr<RankCast> cast_;
+  std::unique_ptr<LocalCluster> cluster_;
   std::unique_ptr<SessionFleet> fleet_;  // last: it ends first, and its events with it
 };
 

@@ -54,19 +54,19 @@ class TransferBench {
   absl::StatusOr<TransferMeasurement> Run() {
     Say(absl::StrFormat("starting a server, a holder and %d reader(s), which make the weights",
                         options_.readers));
-    TH_ASSIGN_OR_RETURN(cast_, RankCast::Open(options_.cast));
+    TH_ASSIGN_OR_RETURN(cluster_, LocalCluster::Open(options_.cluster));
     std::vector<GroupChoice> groups = {{.name = kHolder, .load = true, .gpu = GpuOf(0)}};
     for (uint32_t i = 1; i <= options_.readers; ++i)
       groups.push_back({.name = absl::StrCat("reader-", i), .gpu = GpuOf(i)});
-    TH_RETURN_IF_ERROR(cast_->Start(groups));
-    holder_ = cast_->RanksOf(kHolder);
+    TH_RETURN_IF_ERROR(cluster_->Start(groups));
+    holder_ = cluster_->RanksOf(kHolder);
     measured_.bytes = holder_[0]->answer()->value("bytes", uint64_t{0});
     measured_.tensors = holder_[0]->answer()->value("tensors", uint64_t{0});
     measured_.readers = options_.readers;
     for (const GroupChoice& group : groups) {
-      if (group.name != kHolder) readers_.push_back(cast_->RanksOf(group.name).front());
+      if (group.name != kHolder) readers_.push_back(cluster_->RanksOf(group.name).front());
     }
-    all_ = cast_->AllRanks();
+    all_ = cluster_->AllRanks();
     for (uint32_t round = 0; round <= options_.rounds; ++round) TH_RETURN_IF_ERROR(RunRound(round));
     return measured_;
   }
@@ -80,7 +80,7 @@ class TransferBench {
   }
 
   absl::Status Tell(const std::vector<RankProcess*>& ranks, const json& command) {
-    return cast_->stage().Tell(ranks, command, kStepTimeout);
+    return cluster_->poller().Tell(ranks, command, kStepTimeout);
   }
 
   absl::Status RunRound(uint32_t number) {
@@ -200,13 +200,13 @@ class TransferBench {
     const std::string path = holder_[0]->answer()->value("path", "");
     TH_RETURN_IF_ERROR(EvictCaches());
     // A pull copies on as many threads as it has connections, at most those that there are.
-    const uint32_t threads = std::min(options_.cast.connections, options_.cast.data_threads);
+    const uint32_t threads = std::min(options_.cluster.connections, options_.cluster.data_threads);
     return Tell(readers_, {{"do", "read-copy"}, {"path", path}, {"threads", threads}});
   }
 
   absl::Status ProbeTcp() {
     TH_RETURN_IF_ERROR(EvictCaches());
-    const uint32_t connections = options_.cast.connections;
+    const uint32_t connections = options_.cluster.connections;
     TH_RETURN_IF_ERROR(
         Tell(holder_,
              {{"do", "probe-send"}, {"readers", options_.readers}, {"connections", connections}}));
@@ -241,7 +241,7 @@ class TransferBench {
   }
 
   const TransferBenchOptions& options_;
-  std::unique_ptr<RankCast> cast_;
+  std::unique_ptr<LocalCluster> cluster_;
   std::vector<RankProcess*> holder_, readers_, all_;
   bool holds_ = false;  // the readers hold what they last updated to
   TransferMeasurement measured_;

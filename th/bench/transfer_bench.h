@@ -19,7 +19,7 @@
 #include "absl/status/statusor.h"
 #include "nlohmann/json.hpp"
 #include "th/bench/perftest.h"
-#include "th/controlled_rank/rank_cast.h"
+#include "th/controlled_rank/local_cluster.h"
 
 namespace th {
 
@@ -31,7 +31,7 @@ enum class TransferBaseline : uint8_t {
 };
 
 struct TransferBenchOptions {
-  RankCastOptions cast;
+  LocalClusterOptions cluster;
   uint32_t readers = 1;
   uint32_t rounds = 5;  // besides the first
   uint64_t evict_bytes = 0;

@@ -115,10 +115,10 @@ absl::StatusOr<TransferBenchOptions> PlanBench(const BenchFlags& flags, const st
     TH_RETURN_IF_ERROR(
         CheckMemory({.version_bytes = flags.bytes, .copies = copies}, AvailableMemory()));
   }
-  TH_ASSIGN_OR_RETURN(options.cast, CastOf(flags, folder));
-  options.cast.model = model;
-  options.cast.transports = {flags.transport};
-  options.cast.checksums = flags.checksums;
+  TH_ASSIGN_OR_RETURN(options.cluster, ClusterOf(flags, folder));
+  options.cluster.model = model;
+  options.cluster.transports = {flags.transport};
+  options.cluster.checksums = flags.checksums;
   TH_RETURN_IF_ERROR(PlanTransport(flags, &options));
   return options;
 }

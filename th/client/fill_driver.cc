@@ -80,7 +80,7 @@ void FillDriver::OnFirstWrite() {
 
 void FillDriver::OnProgress(FillProgressed progress) {
   ForeignThreadScope scope;
-  FillReport report{std::move(progress.held), progress.bytes_held, std::move(progress.paces),
+  FillReport report{std::move(progress.held), progress.bytes_held, std::move(progress.throughputs),
                     std::move(progress.transports)};
   parts_.session->Handle(event::FillProgressed{buffer_, std::move(report)});
   if (parts_.progress == nullptr) return;

@@ -3,7 +3,7 @@
 //
 //   TH_ASSIGN_OR_RETURN(auto rank, RankProcess::Start({.name = "rollout-1/0", .arguments =
 //   {...}})); rank->Send({{"do", "update"}, {"version", "latest"}});
-//   ... stage.RunUntil([&] { return rank->answered(); }, ...) ...
+//   ... poller.RunUntil([&] { return rank->answered(); }, ...) ...
 //   if (rank->answer().ok()) Use((*rank->answer())["bytes"]);
 //
 // Not thread-safe.

@@ -1,4 +1,4 @@
-// Where a server keeps what must survive it, and the reign that it begins by opening it.
+// Where a server keeps what must survive it, and the epoch that it begins by opening it.
 //
 //   TH_ASSIGN_OR_RETURN(std::unique_ptr<FileStore> store, FileStore::Open("./tensorhub-state"));
 //   Registry registry({.epoch = store->opened().epoch, .durable = store->opened().durable, …});
@@ -17,10 +17,10 @@ namespace th {
 
 // What a store held when it was opened.
 struct OpenedState {
-  Epoch epoch;  // of the reign that the opening began: durable already, above every one before
-  StateIdentity identity;  // likewise; its last reign is the one that began
+  Epoch epoch;             // that the opening began: durable already, above every one before
+  StateIdentity identity;  // likewise; its last epoch id is that of the one that began
   DurableState durable;
-  bool reigned_before = false;  // a server with this state ran before
+  bool started_before = false;  // a server with this state ran before
 };
 
 class DurableStore {
@@ -28,7 +28,7 @@ class DurableStore {
   virtual ~DurableStore() = default;
 
   virtual const OpenedState& opened() const = 0;
-  // Begins a reign of an epoch above `heard`, which a worker has lived in, with this state:
+  // Begins an epoch above `heard`, which a worker has lived in, with this state:
   // durable, and in opened(), when it returns OK. After an error nothing may be told any more, as
   // with Write.
   virtual absl::Status BeginAbove(Epoch heard, const DurableState& state) = 0;

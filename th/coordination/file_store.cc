@@ -81,7 +81,7 @@ absl::StatusOr<std::unique_ptr<FileStore>> FileStore::Open(std::string directory
   std::unique_ptr<FileStore> store(new FileStore(std::move(directory), std::move(options)));
   TH_RETURN_IF_ERROR(store->OpenDirectory());
   TH_RETURN_IF_ERROR(store->Lock());
-  TH_RETURN_IF_ERROR(store->LoadAndReign());
+  TH_RETURN_IF_ERROR(store->LoadAndBeginEpoch());
   return store;
 }
 
@@ -106,8 +106,8 @@ absl::Status FileStore::BeginAbove(Epoch heard, const DurableState& state) {
   OpenedState next{.epoch = std::max(opened_.epoch, heard).Next(),
                    .identity = opened_.identity,
                    .durable = state,
-                   .reigned_before = true};
-  return Reign(std::move(next));
+                   .started_before = true};
+  return BeginEpoch(std::move(next));
 }
 
 absl::Status FileStore::OpenDirectory() {
@@ -139,7 +139,7 @@ absl::Status FileStore::Lock() {
   return WriteAll(lock_fd_, absl::StrCat(getpid()), path);
 }
 
-absl::Status FileStore::LoadAndReign() {
+absl::Status FileStore::LoadAndBeginEpoch() {
   const std::string path = absl::StrCat(directory_, "/", kStateFile);
   TH_ASSIGN_OR_RETURN(const std::optional<std::string> content,
                       ReadFile(directory_fd_, kStateFile, path));
@@ -158,7 +158,7 @@ absl::Status FileStore::LoadAndReign() {
   if (stored.has_value() && stored->epoch.value == std::numeric_limits<uint32_t>::max()) {
     return absl::OutOfRangeError(absl::StrCat("state file ", path, " has no epoch left"));
   }
-  OpenedState opened{.reigned_before = stored.has_value()};
+  OpenedState opened{.started_before = stored.has_value()};
   std::optional<Epoch> last;
   if (stored.has_value()) {
     last = stored->epoch;
@@ -167,11 +167,11 @@ absl::Status FileStore::LoadAndReign() {
   }
   opened.epoch = EpochAfter(last, options_.now());
   if (opened.identity.cluster == ClusterId()) NameCluster(opened.identity, options_.random);
-  return Reign(std::move(opened));
+  return BeginEpoch(std::move(opened));
 }
 
-absl::Status FileStore::Reign(OpenedState opened) {
-  BeginReignOf(opened.identity, ReignId(options_.random()));
+absl::Status FileStore::BeginEpoch(OpenedState opened) {
+  BeginEpochOf(opened.identity, EpochId(options_.random()));
   std::swap(opened_, opened);
   absl::Status written = Write(opened_.durable);
   if (!written.ok()) std::swap(opened_, opened);

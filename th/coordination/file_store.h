@@ -18,7 +18,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "th/coordination/durable_store.h"
-#include "th/coordination/reign.h"
+#include "th/coordination/epoch_start.h"
 #include "th/coordination/state_encoding.h"
 
 namespace th {
@@ -56,9 +56,9 @@ class FileStore : public DurableStore {
   FileStore(std::string directory, FileStoreOptions options);
   absl::Status OpenDirectory();
   absl::Status Lock();
-  absl::Status LoadAndReign();
+  absl::Status LoadAndBeginEpoch();
   // Durable, and in opened_, when it returns OK.
-  absl::Status Reign(OpenedState opened);
+  absl::Status BeginEpoch(OpenedState opened);
   absl::Status Replace(const std::string& content);
   absl::Status WriteNewFile(const std::string& content);
   absl::Status Before(WriteStep step) const;

@@ -66,10 +66,10 @@ class FileStoreTest : public ::testing::Test {
   const std::string directory_;
 };
 
-TEST_F(FileStoreTest, FirstOpeningCreatesTheDirectoryAndBeginsTheFirstReign) {
+TEST_F(FileStoreTest, FirstOpeningCreatesTheDirectoryAndBeginsTheFirstEpoch) {
   ASSERT_OK_AND_ASSIGN(const auto store, FileStore::Open(directory_ + "/a/b", Early()));
   EXPECT_EQ(store->opened().epoch, Epoch(1));
-  EXPECT_FALSE(store->opened().reigned_before);
+  EXPECT_FALSE(store->opened().started_before);
   EXPECT_TRUE(store->opened().durable.models.empty());
 }
 
@@ -90,17 +90,17 @@ TEST_F(FileStoreTest, AnEpochIsNeverBelowTheSecondsSinceTheStartOf2026) {
   EXPECT_EQ(Reopened().epoch, Epoch(301)) << "a clock that goes back";
 }
 
-TEST_F(FileStoreTest, AStateKeepsItsClusterAndKeyAndHasOneMoreReignAtEveryOpening) {
+TEST_F(FileStoreTest, AStateKeepsItsClusterAndKeyAndHasOneMoreEpochAtEveryOpening) {
   const StateIdentity first = Reopened().identity;
   EXPECT_NE(first.cluster, ClusterId());
   EXPECT_NE(first.key, ClusterKey{});
-  ASSERT_EQ(first.reigns.size(), 1u);
+  ASSERT_EQ(first.epoch_ids.size(), 1u);
   const StateIdentity second = Reopened().identity;
   EXPECT_EQ(second.cluster, first.cluster);
   EXPECT_EQ(second.key, first.key);
-  ASSERT_EQ(second.reigns.size(), 2u);
-  EXPECT_EQ(second.reigns[0], first.reign());
-  EXPECT_NE(second.reign(), first.reign());
+  ASSERT_EQ(second.epoch_ids.size(), 2u);
+  EXPECT_EQ(second.epoch_ids[0], first.epoch_id());
+  EXPECT_NE(second.epoch_id(), first.epoch_id());
   EXPECT_EQ(second.of_this_process, 1u);
 }
 
@@ -112,20 +112,20 @@ TEST_F(FileStoreTest, AnotherStateIsAnotherCluster) {
   EXPECT_NE(other.key, first.key);
 }
 
-TEST_F(FileStoreTest, AReignAboveWhatWasHeardIsDurableWithItsState) {
+TEST_F(FileStoreTest, AEpochAboveWhatWasHeardIsDurableWithItsState) {
   {
     ASSERT_OK_AND_ASSIGN(const auto store, FileStore::Open(directory_, Early()));
     ASSERT_OK(store->BeginAbove(Epoch(40), StateWithHighWater(5)));
     EXPECT_EQ(store->opened().epoch, Epoch(41));
     EXPECT_EQ(store->opened().identity.of_this_process, 2u);
-    EXPECT_TRUE(store->opened().reigned_before);
+    EXPECT_TRUE(store->opened().started_before);
     ASSERT_OK(store->BeginAbove(Epoch(3), StateWithHighWater(5)));
     EXPECT_EQ(store->opened().epoch, Epoch(42));
   }
   const OpenedState opened = Reopened();
   EXPECT_EQ(opened.epoch, Epoch(43));
   EXPECT_EQ(opened.durable, StateWithHighWater(5));
-  EXPECT_EQ(opened.identity.reigns.size(), 4u);
+  EXPECT_EQ(opened.identity.epoch_ids.size(), 4u);
 }
 
 TEST_F(FileStoreTest, WhatWasWrittenIsFoundAgain) {
@@ -135,7 +135,7 @@ TEST_F(FileStoreTest, WhatWasWrittenIsFoundAgain) {
     ASSERT_OK(store->Write(StateWithHighWater(2)));
   }
   const OpenedState opened = Reopened();
-  EXPECT_TRUE(opened.reigned_before);
+  EXPECT_TRUE(opened.started_before);
   EXPECT_EQ(opened.durable, StateWithHighWater(2));
 }
 
@@ -259,7 +259,7 @@ TEST_P(FailingDiskTest, WriteReportsItAndALaterOneWorks) {
   EXPECT_OK(store->Write(StateWithHighWater(3)));
 }
 
-TEST_P(FailingDiskTest, NoReignBeginsWithoutADurableEpoch) {
+TEST_P(FailingDiskTest, NoEpochBeginsWithoutADurableEpoch) {
   Reopened();
   bool armed = true;
   EXPECT_THAT(FileStore::Open(directory_, Failing(armed)),

@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "th/coordination/durable_store.h"
-#include "th/coordination/reign.h"
+#include "th/coordination/epoch_start.h"
 
 namespace th {
 
@@ -17,7 +17,7 @@ class MemoryStore : public DurableStore {
   explicit MemoryStore(OpenedState opened) : opened_(std::move(opened)) {
     written_ = opened_.durable;
     if (opened_.identity == StateIdentity{}) {
-      opened_.identity = {.cluster = ClusterId(1), .reigns = {ReignOf(opened_.epoch)}};
+      opened_.identity = {.cluster = ClusterId(1), .epoch_ids = {EpochIdOf(opened_.epoch)}};
     }
   }
 
@@ -25,9 +25,9 @@ class MemoryStore : public DurableStore {
   absl::Status BeginAbove(Epoch heard, const DurableState& state) override {
     if (!failure_.ok()) return failure_;
     opened_.epoch = std::max(opened_.epoch, heard).Next();
-    BeginReignOf(opened_.identity, ReignOf(opened_.epoch));
+    BeginEpochOf(opened_.identity, EpochIdOf(opened_.epoch));
     opened_.durable = written_ = state;
-    opened_.reigned_before = true;
+    opened_.started_before = true;
     return absl::OkStatus();
   }
   absl::Status Write(const DurableState& state) override {
@@ -42,7 +42,7 @@ class MemoryStore : public DurableStore {
   void FailWith(absl::Status failure) { failure_ = std::move(failure); }
 
  private:
-  static ReignId ReignOf(Epoch epoch) { return ReignId(epoch.value); }
+  static EpochId EpochIdOf(Epoch epoch) { return EpochId(epoch.value); }
 
   OpenedState opened_;
   DurableState written_;

@@ -26,7 +26,7 @@ TEST(MemoryStoreTest, BeginsAboveWhatWasHeard) {
   EXPECT_EQ(store.opened().epoch, Epoch(10));
   EXPECT_EQ(store.opened().durable, state);
   EXPECT_EQ(store.opened().identity.cluster, before.cluster);
-  EXPECT_NE(store.opened().identity.reign(), before.reign());
+  EXPECT_NE(store.opened().identity.epoch_id(), before.epoch_id());
 }
 
 TEST(MemoryStoreTest, AFailedWriteChangesNothing) {

@@ -213,9 +213,9 @@ absl::Status IdentityFromJson(const Json& in, StateIdentity& out) {
   ObjectReader reader(in);
   if (!in.contains("cluster")) return absl::OkStatus();
   out.cluster = ClusterId(reader.Number<uint64_t>("cluster"));
-  for (const Json& reign : reader.Array("reigns")) {
-    if (!reign.is_number_unsigned()) return absl::DataLossError("a reign is no number");
-    out.reigns.emplace_back(reign.get<uint64_t>());
+  for (const Json& epoch_id : reader.Array("epoch_ids")) {
+    if (!epoch_id.is_number_unsigned()) return absl::DataLossError("an epoch id is no number");
+    out.epoch_ids.emplace_back(epoch_id.get<uint64_t>());
   }
   const std::string key = reader.Text("cluster_key");
   TH_RETURN_IF_ERROR(reader.status());
@@ -248,12 +248,12 @@ absl::Status CheckHeader(absl::string_view& text) {
 std::string EncodeState(const StoredState& state) {
   Json models = Json::array();
   for (const auto& [key, model] : state.durable.models) models.push_back(ModelToJson(key, model));
-  Json reigns = Json::array();
-  for (const ReignId reign : state.identity.reigns) reigns.push_back(reign.value);
+  Json epoch_ids = Json::array();
+  for (const EpochId id : state.identity.epoch_ids) epoch_ids.push_back(id.value);
   const Json root = {{"epoch", state.epoch.value},
                      {"cluster", state.identity.cluster.value},
                      {"cluster_key", KeyToText(state.identity.key)},
-                     {"reigns", std::move(reigns)},
+                     {"epoch_ids", std::move(epoch_ids)},
                      {"models", std::move(models)}};
   // Names are UTF-8 by the time they get here; `replace` only keeps the library from throwing.
   const std::string body = root.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";

@@ -1,7 +1,7 @@
 // The state file's text: one line with format and checksum, then JSON that a person can read.
 //
-//   tensorhub-state 1 <SHA-256 of everything after this line>
-//   {"cluster": 77, "cluster_key": "…", "epoch": 3, "models": [ … ], "reigns": [5, 9]}
+//   tensorhub-state 2 <SHA-256 of everything after this line>
+//   {"cluster": 77, "cluster_key": "…", "epoch": 3, "models": [ … ], "epoch_ids": [5, 9]}
 #ifndef TH_COORDINATION_STATE_ENCODING_H_
 #define TH_COORDINATION_STATE_ENCODING_H_
 
@@ -16,7 +16,7 @@
 
 namespace th {
 
-inline constexpr uint32_t kStateFormat = 1;
+inline constexpr uint32_t kStateFormat = 2;
 // Refused beyond this: some 100,000 models with a dozen pins each.
 inline constexpr size_t kMaxStateBytes = size_t{256} << 20;
 

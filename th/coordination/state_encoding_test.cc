@@ -17,7 +17,7 @@ using ::th::testing::StatusIs;
 StoredState Sample() {
   StoredState state{
       .epoch = Epoch(7),
-      .identity = {.cluster = ClusterId(~uint64_t{0}), .reigns = {ReignId(4), ReignId(99)}}};
+      .identity = {.cluster = ClusterId(~uint64_t{0}), .epoch_ids = {EpochId(4), EpochId(99)}}};
   for (uint8_t& byte : state.identity.key.bytes) byte = static_cast<uint8_t>(200 + byte);
   state.durable.models[{"r1", "qwen3"}] = {
       .high_water = VersionSequence::Of(Epoch(6), 41),
@@ -38,7 +38,7 @@ StoredState Sample() {
 
 // The text with a body that `change` made, under a right checksum.
 std::string Resealed(const std::string& body) {
-  return absl::StrCat("tensorhub-state 1 ", Sha256(body).ToHex(), "\n", body);
+  return absl::StrCat("tensorhub-state 2 ", Sha256(body).ToHex(), "\n", body);
 }
 
 TEST(StateEncodingTest, EveryFieldSurvives) {
@@ -89,9 +89,9 @@ TEST(StateEncodingTest, EveryTruncationIsNoticed) {
 }
 
 TEST(StateEncodingTest, ANewerFormatIsNamed) {
-  EXPECT_THAT(DecodeState("tensorhub-state 2 whatever\n{}"),
+  EXPECT_THAT(DecodeState("tensorhub-state 3 whatever\n{}"),
               StatusIs(absl::StatusCode::kUnimplemented,
-                       HasSubstr("format 2, this server reads format 1")));
+                       HasSubstr("format 3, this server reads format 2")));
 }
 
 struct BadBody {
@@ -118,14 +118,14 @@ INSTANTIATE_TEST_SUITE_P(
         BadBody{"ModelsNoArray", R"({"epoch": 1, "models": 3})", "models is no array"},
         BadBody{"ModelNoObject", R"({"epoch": 1, "models": [3]})", "no object"},
         BadBody{"ModelWithoutRun", R"({"epoch": 1, "models": [{}]})", "run is missing"},
-        BadBody{"ClusterWithoutKey", R"({"epoch":1,"models":[],"cluster":3,"reigns":[]})",
+        BadBody{"ClusterWithoutKey", R"({"epoch":1,"models":[],"cluster":3,"epoch_ids":[]})",
                 "cluster_key is missing"},
         BadBody{"ShortKey",
-                R"({"epoch":1,"models":[],"cluster":3,"reigns":[],"cluster_key":"00ff"})",
+                R"({"epoch":1,"models":[],"cluster":3,"epoch_ids":[],"cluster_key":"00ff"})",
                 "no key of 32 bytes"},
-        BadBody{"ReignNoNumber",
-                R"({"epoch":1,"models":[],"cluster":3,"reigns":["x"],"cluster_key":""})",
-                "a reign is no number"},
+        BadBody{"EpochIdNoNumber",
+                R"({"epoch":1,"models":[],"cluster":3,"epoch_ids":["x"],"cluster_key":""})",
+                "an epoch id is no number"},
         BadBody{"PinNoObject",
                 R"({"epoch":1,"models":[{"run":"r","model":"m","high_water":1,"lineage":0,
                     "high_water_label":"","keep_latest":0,"pins":[1],"roll_backs":[]}]})",

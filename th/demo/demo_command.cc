@@ -114,21 +114,21 @@ absl::StatusOr<DemoSceneOptions> PlanScene(const DemoFlags& flags, const std::st
                            .rollout_ranks = flags.rollout_ranks,
                            .sabotage = flags.sabotage};
   TH_ASSIGN_OR_RETURN(std::string rank_program, FindProgram(kControlledRank));
-  options.cast = {.rank_program = std::move(rank_program),
-                  .server_program = flags.server_binary,
-                  .folder = folder,
-                  .shards = flags.shards};
+  options.cluster = {.rank_program = std::move(rank_program),
+                     .server_program = flags.server_binary,
+                     .folder = folder,
+                     .shards = flags.shards};
   if (flags.server_binary.empty()) {
-    TH_ASSIGN_OR_RETURN(options.cast.server_program, FindProgram("th/server/tensorhub_server"));
+    TH_ASSIGN_OR_RETURN(options.cluster.server_program, FindProgram("th/server/tensorhub_server"));
   }
-  TH_ASSIGN_OR_RETURN(options.cast.model, ChooseModel(flags));
-  TH_ASSIGN_OR_RETURN(const auto shards, ShardsOf(options.cast.model, flags.shards));
+  TH_ASSIGN_OR_RETURN(options.cluster.model, ChooseModel(flags));
+  TH_ASSIGN_OR_RETURN(const auto shards, ShardsOf(options.cluster.model, flags.shards));
   uint64_t& largest = options.largest_shard_bytes;
   for (const std::vector<TensorSpec>& shard : shards) {
     largest = std::max(largest, BytesOf(shard));
     options.distinct_bytes += BytesOf(shard);
   }
-  options.cast.uplink_bytes_per_second =
+  options.cluster.uplink_bytes_per_second =
       flags.rate.value_or(std::max(kSlowestDefaultRate, largest / kWantedTransferSeconds));
   return options;
 }
@@ -145,8 +145,8 @@ FILE* StoryStream(const DemoFlags& flags) { return flags.reporter.json() ? stder
 ExitStatus PlayDemo(const DemoFlags& flags, DemoSceneOptions options) {
   FILE* const story = StoryStream(flags);
   ProgressScreen screen(story, TerminalColumns(story));
-  screen.Tell(absl::StrCat("model: ", options.cast.model.ToString(), "; ",
-                           CapText(options.cast.uplink_bytes_per_second)));
+  screen.Tell(absl::StrCat("model: ", options.cluster.model.ToString(), "; ",
+                           CapText(options.cluster.uplink_bytes_per_second)));
   DemoReport report;
   const absl::Status played = DemoScene(std::move(options), &screen, &report).Play();
   report.error = std::string(played.message());

@@ -31,7 +31,7 @@ std::string RolloutName(uint32_t number) { return absl::StrCat("rollout-", numbe
 }  // namespace
 
 absl::Status DemoScene::Play() {
-  TH_RETURN_IF_ERROR(RaiseCurtain());
+  TH_RETURN_IF_ERROR(SetUp());
   TH_RETURN_IF_ERROR(PlayFirstVersion());
   TH_RETURN_IF_ERROR(PlayKill());
   TH_RETURN_IF_ERROR(PlayLateJoiner());
@@ -39,21 +39,21 @@ absl::Status DemoScene::Play() {
   return PlayRollBack();
 }
 
-absl::Status DemoScene::RaiseCurtain() {
+absl::Status DemoScene::SetUp() {
   report_->trainer_group = kTrainer;
   report_->kill_wanted = options_.rollouts > 1;
-  TH_ASSIGN_OR_RETURN(cast_, RankCast::Open(options_.cast));
-  screen_->Tell(absl::StrCat("tensorhub_server listens on ", cast_->server_address()));
+  TH_ASSIGN_OR_RETURN(cluster_, LocalCluster::Open(options_.cluster));
+  screen_->Tell(absl::StrCat("tensorhub_server listens on ", cluster_->server_address()));
   std::vector<GroupChoice> groups = {
       {.name = kTrainer, .ranks = options_.trainer_ranks, .load = true}};
   for (uint32_t i = 1; i <= options_.rollouts; ++i) {
     rollouts_.push_back(RolloutName(i));
     groups.push_back({.name = RolloutName(i), .ranks = options_.rollout_ranks});
   }
-  TH_RETURN_IF_ERROR(cast_->Start(groups));
+  TH_RETURN_IF_ERROR(cluster_->Start(groups));
   screen_->Tell(absl::StrFormat(
       "trainer: %d ranks hold %d distinct shards, %s together; %d rollout groups of %d ranks",
-      options_.trainer_ranks, options_.cast.shards, FormatBytes(options_.distinct_bytes),
+      options_.trainer_ranks, options_.cluster.shards, FormatBytes(options_.distinct_bytes),
       options_.rollouts, options_.rollout_ranks));
   return MeasureMemory(/*baseline=*/true);
 }
@@ -62,9 +62,9 @@ absl::Status DemoScene::PlayFirstVersion() {
   TH_RETURN_IF_ERROR(Publish("1", kFirstContent));
   TH_RETURN_IF_ERROR(Deliver(rollouts_, /*kill=*/false));
   if (options_.sabotage.empty()) return absl::OkStatus();
-  RankProcess* const spoilt = cast_->RanksOf(rollouts_.front()).front();
+  RankProcess* const spoilt = cluster_->RanksOf(rollouts_.front()).front();
   TH_RETURN_IF_ERROR(
-      cast_->stage().Tell({spoilt}, {{"do", options_.sabotage}}, options_.step_timeout));
+      cluster_->poller().Tell({spoilt}, {{"do", options_.sabotage}}, options_.step_timeout));
   return Verify(rollouts_);
 }
 
@@ -76,7 +76,7 @@ absl::Status DemoScene::PlayKill() {
   report_->survivors_complete = report_->differences.empty();
   const std::string& back = report_->killed_group;
   screen_->Tell(absl::StrCat(back, " rejoins"));
-  TH_RETURN_IF_ERROR(cast_->Start({{.name = back, .ranks = options_.rollout_ranks}}));
+  TH_RETURN_IF_ERROR(cluster_->Start({{.name = back, .ranks = options_.rollout_ranks}}));
   TH_RETURN_IF_ERROR(MeasureMemory(/*baseline=*/false));
   TH_RETURN_IF_ERROR(Update({back}, /*kill=*/false));
   TH_RETURN_IF_ERROR(Verify({back}));
@@ -89,7 +89,7 @@ absl::Status DemoScene::PlayLateJoiner() {
   const std::string late = RolloutName(options_.rollouts + 1);
   screen_->Tell(absl::StrCat("the trainer has unpublished; ", late, " joins late"));
   rollouts_.push_back(late);
-  TH_RETURN_IF_ERROR(cast_->Start({{.name = late, .ranks = options_.rollout_ranks}}));
+  TH_RETURN_IF_ERROR(cluster_->Start({{.name = late, .ranks = options_.rollout_ranks}}));
   TH_RETURN_IF_ERROR(MeasureMemory(/*baseline=*/false));
   const size_t before = report_->transfers.size();
   TH_RETURN_IF_ERROR(Update({late}, /*kill=*/false));
@@ -118,15 +118,15 @@ absl::Status DemoScene::PlayRollBack() {
 }
 
 absl::Status DemoScene::TellTrainer(const json& command) {
-  return cast_->stage().Tell(cast_->RanksOf(kTrainer), command, options_.step_timeout);
+  return cluster_->poller().Tell(cluster_->RanksOf(kTrainer), command, options_.step_timeout);
 }
 
 absl::Status DemoScene::Publish(const std::string& label, uint64_t content) {
   TH_RETURN_IF_ERROR(TellTrainer({{"do", "change"}, {"content", content}}));
   TH_ASSIGN_OR_RETURN(const std::vector<ShardSum> sums, SumsOf({kTrainer}));
   TH_RETURN_IF_ERROR(TellTrainer({{"do", "publish"}, {"label", label}}));
-  version_ = cast_->RanksOf(kTrainer).front()->answer()->value("version", label);
-  const std::vector<std::string> differences = truth_.Set(version_, sums);
+  version_ = cluster_->RanksOf(kTrainer).front()->answer()->value("version", label);
+  const std::vector<std::string> differences = expected_.Set(version_, sums);
   report_->differences.insert(report_->differences.end(), differences.begin(), differences.end());
   screen_->Tell(absl::StrCat("version ", version_, " is published"));
   return absl::OkStatus();
@@ -135,7 +135,7 @@ absl::Status DemoScene::Publish(const std::string& label, uint64_t content) {
 absl::StatusOr<uint64_t> DemoScene::TrainerBytesSent() {
   TH_RETURN_IF_ERROR(TellTrainer({{"do", "stats"}}));
   uint64_t bytes = 0;
-  for (RankProcess* rank : cast_->RanksOf(kTrainer))
+  for (RankProcess* rank : cluster_->RanksOf(kTrainer))
     bytes += rank->answer()->value("bytes_sent", uint64_t{0});
   return bytes;
 }
@@ -155,21 +155,21 @@ absl::Status DemoScene::Update(const std::vector<std::string>& groups, bool kill
   fills_.clear();
   shown_.clear();
   screen_->Clear();
-  std::vector<RankProcess*> waited = cast_->RanksOf(groups);
+  std::vector<RankProcess*> waited = cluster_->RanksOf(groups);
   for (const std::string& group : groups) {
-    const std::vector<RankProcess*> ranks = cast_->RanksOf(group);
+    const std::vector<RankProcess*> ranks = cluster_->RanksOf(group);
     for (uint32_t rank = 0; rank < ranks.size(); ++rank) Watch(group, rank, ranks[rank]);
   }
   for (RankProcess* rank : waited) rank->Send({{"do", "update"}, {"version", "latest"}});
   const auto over = [&] {
     if (kill && report_->killed_group.empty()) KillIfSeen();
-    waited = cast_->RanksOf(groups);  // without those that were killed
+    waited = cluster_->RanksOf(groups);  // without those that were killed
     ShowEnds(waited);
     return std::all_of(waited.begin(), waited.end(),
                        [](RankProcess* rank) { return rank->answered(); });
   };
-  TH_RETURN_IF_ERROR(cast_->stage().RunUntil(over, options_.step_timeout,
-                                             absl::StrCat("the update to version ", version_)));
+  TH_RETURN_IF_ERROR(cluster_->poller().RunUntil(over, options_.step_timeout,
+                                                 absl::StrCat("the update to version ", version_)));
   for (RankProcess* rank : waited) TH_RETURN_IF_ERROR(rank->answer().status());
   for (RankProcess* rank : waited) Record(rank);
   screen_->Clear();
@@ -197,13 +197,13 @@ void DemoScene::KillIfSeen() {
   for (const auto& [name, fill] : fills_) fills.push_back(fill);
   const std::optional<Victim> victim = FindVictim(fills);
   if (!victim) return;
-  for (RankProcess* rank : cast_->RanksOf(victim->group)) {
+  for (RankProcess* rank : cluster_->RanksOf(victim->group)) {
     ReaderProgress& shown = shown_[rank->name()];
     shown.outcome = "killed";
     screen_->Show(shown, MonotonicNow());
     fills_.erase(rank->name());
   }
-  cast_->Kill(victim->group);
+  cluster_->Kill(victim->group);
   report_->killed_group = victim->group;
   report_->killed_at_fraction = victim->fraction;
   screen_->Tell(absl::StrFormat("%s is killed (SIGKILL) at %.0f %%, while others read from it",
@@ -253,13 +253,13 @@ void DemoScene::Record(RankProcess* reader) {
 
 absl::StatusOr<std::vector<ShardSum>> DemoScene::SumsOf(const std::vector<std::string>& groups) {
   TH_RETURN_IF_ERROR(
-      cast_->stage().Tell(cast_->RanksOf(groups), {{"do", "sum"}}, options_.step_timeout));
+      cluster_->poller().Tell(cluster_->RanksOf(groups), {{"do", "sum"}}, options_.step_timeout));
   std::vector<ShardSum> sums;
   for (const std::string& group : groups) {
     uint32_t rank = 0;
-    for (RankProcess* process : cast_->RanksOf(group)) {
+    for (RankProcess* process : cluster_->RanksOf(group)) {
       sums.push_back({.rank = process->name(),
-                      .shard = cast_->ShardOf(rank++),
+                      .shard = cluster_->ShardOf(rank++),
                       .sum = process->answer()->value("sum", ""),
                       .tensors = process->answer()->value("tensors", uint64_t{0})});
     }
@@ -269,10 +269,10 @@ absl::StatusOr<std::vector<ShardSum>> DemoScene::SumsOf(const std::vector<std::s
 
 absl::Status DemoScene::Verify(const std::vector<std::string>& groups) {
   TH_ASSIGN_OR_RETURN(const std::vector<ShardSum> sums, SumsOf(groups));
-  const std::vector<std::string> differences = truth_.Compare(version_, sums);
+  const std::vector<std::string> differences = expected_.Compare(version_, sums);
   report_->differences.insert(report_->differences.end(), differences.begin(), differences.end());
-  report_->shards_compared = truth_.shards_compared();
-  report_->tensors_compared = truth_.tensors_compared();
+  report_->shards_compared = expected_.shards_compared();
+  report_->tensors_compared = expected_.tensors_compared();
   screen_->Tell(differences.empty()
                     ? absl::StrCat("version ", version_, ": all ", sums.size(),
                                    " readers' tensors have the trainer's SHA-256 sums")
@@ -281,15 +281,15 @@ absl::Status DemoScene::Verify(const std::vector<std::string>& groups) {
 }
 
 absl::Status DemoScene::MeasureMemory(bool baseline) {
-  const std::vector<RankProcess*> ranks = cast_->AllRanks();
-  TH_RETURN_IF_ERROR(cast_->stage().Tell(ranks, {{"do", "stats"}}, options_.step_timeout));
+  const std::vector<RankProcess*> ranks = cluster_->AllRanks();
+  TH_RETURN_IF_ERROR(cluster_->poller().Tell(ranks, {{"do", "stats"}}, options_.step_timeout));
   const auto note = [&](const std::string& process, uint64_t bytes) {
     const bool begins = baseline || !kResidentIsOurs;
     begins ? memory_.SetBaseline(process, bytes) : memory_.Measure(process, bytes);
   };
   for (RankProcess* rank : ranks)
     note(rank->name(), rank->answer()->value("resident_bytes", uint64_t{0}));
-  const absl::StatusOr<uint64_t> server = ResidentBytes(cast_->server().process().pid());
+  const absl::StatusOr<uint64_t> server = ResidentBytes(cluster_->server().process().pid());
   if (!server.ok()) return absl::UnavailableError("the server has gone");
   note("server", *server);
   report_->bytes_held_beyond_live = memory_.held_beyond_live();

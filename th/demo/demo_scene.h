@@ -17,16 +17,16 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "th/command_line/progress_screen.h"
-#include "th/controlled_rank/rank_cast.h"
+#include "th/controlled_rank/local_cluster.h"
 #include "th/controlled_rank/victim.h"
 #include "th/demo/demo_memory.h"
 #include "th/demo/demo_report.h"
-#include "th/demo/demo_truth.h"
+#include "th/demo/expected_checksums.h"
 
 namespace th {
 
 struct DemoSceneOptions {
-  RankCastOptions cast;
+  LocalClusterOptions cluster;
   uint32_t trainer_ranks = 4;
   uint32_t rollouts = 4;
   uint32_t rollout_ranks = 2;
@@ -50,7 +50,7 @@ class DemoScene {
   absl::Status Play();
 
  private:
-  absl::Status RaiseCurtain();
+  absl::Status SetUp();
   absl::Status PlayFirstVersion();
   absl::Status PlayKill();
   absl::Status PlayLateJoiner();
@@ -77,8 +77,8 @@ class DemoScene {
   const DemoSceneOptions options_;
   ProgressScreen* const screen_;
   DemoReport* const report_;
-  std::unique_ptr<RankCast> cast_;
-  DemoTruth truth_;
+  std::unique_ptr<LocalCluster> cluster_;
+  ExpectedChecksums expected_;
   DemoMemory memory_;
   std::vector<std::string> rollouts_;          // the groups
   std::string version_;                        // the last published, "2 (#1.2)"

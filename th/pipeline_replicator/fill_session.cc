@@ -57,8 +57,8 @@ void FillSession::SetRoot(const Digest& root) {
   undecided_ = true;
 }
 
-void FillSession::HandleHandedOn(SegmentIndex end) {
-  replicator_.HandleHandedOn(end);
+void FillSession::HandleConsumed(SegmentIndex end) {
+  replicator_.HandleConsumed(end);
   ask_all_ = true;
 }
 
@@ -390,27 +390,27 @@ void FillSession::ReportProgress(absl::Time now) {
   if (pause < absl::ZeroDuration()) return;
   progress_bytes_ = bytes;
   progress_at_ = now;
-  outputs_.push_back(FillProgressed{replicator_.held(), bytes, Paces(now), Transports()});
+  outputs_.push_back(FillProgressed{replicator_.held(), bytes, Throughputs(now), Transports()});
 }
 
-std::vector<SourcePace> FillSession::Paces(absl::Time now) const {
-  std::vector<SourcePace> paces;
+std::vector<SourceThroughput> FillSession::Throughputs(absl::Time now) const {
+  std::vector<SourceThroughput> throughputs;
   for (const Source& source : sources_) {
     if (source.failed || source.replaced) continue;
-    const SourcePace pace{source.assigned.buffer, replicator_.bytes_from(source.index),
-                          replicator_.waited_for(source.index, now)};
+    const SourceThroughput throughput{source.assigned.buffer, replicator_.bytes_from(source.index),
+                                      replicator_.waited_for(source.index, now)};
     // One whose path broke goes on over another as a source of its own.
-    const auto before = std::find_if(paces.begin(), paces.end(), [&](const SourcePace& each) {
-      return each.source == pace.source;
-    });
-    if (before == paces.end()) {
-      paces.push_back(pace);
+    const auto before = std::find_if(
+        throughputs.begin(), throughputs.end(),
+        [&](const SourceThroughput& each) { return each.source == throughput.source; });
+    if (before == throughputs.end()) {
+      throughputs.push_back(throughput);
     } else {
-      before->bytes += pace.bytes;
-      before->waited += pace.waited;
+      before->bytes += throughput.bytes;
+      before->waited += throughput.waited;
     }
   }
-  return paces;
+  return throughputs;
 }
 
 // ---- decisions

@@ -83,8 +83,8 @@ struct FillFirstWrite {};
 struct FillProgressed {
   SegmentSet held;
   uint64_t bytes_held = 0;
-  std::vector<SourcePace> paces;  // of the sources in use, since each was opened
-  TransportsUsed transports;      // of all sources that are in use or have given bytes
+  std::vector<SourceThroughput> throughputs;  // of the sources in use, since each was opened
+  TransportsUsed transports;                  // of all sources that are in use or have given bytes
 };
 // All received and checked; the sources are closed. Again after a list that was wrong.
 struct FillReceived {};
@@ -184,7 +184,7 @@ class FillSession {
   void SetSources(AssignmentId assignment, std::vector<AssignedSource> sources, absl::Time now);
   void SetRoot(const Digest& root);
   // Everything wanted before `end` was handed on, and its room is free. With a window only.
-  void HandleHandedOn(SegmentIndex end);
+  void HandleConsumed(SegmentIndex end);
   // Closes all sources; FillStopped follows when they are. Idempotent.
   void Stop();
 
@@ -307,7 +307,7 @@ class FillSession {
   void ReportSuspected();
   void ReportProgress(absl::Time now);
   void AskAll(absl::Time now);
-  std::vector<SourcePace> Paces(absl::Time now) const;
+  std::vector<SourceThroughput> Throughputs(absl::Time now) const;
   TransportsUsed Transports() const;
 
   const std::function<absl::Status(const Endpoint&)> reach_;

@@ -226,7 +226,7 @@ TEST_F(FillSessionTest, RoomThatIsHandedOnIsAskedFor) {
   ASSERT_TRUE(fill.BeginSegment(kA, S(0), At(0)));
   fill.HandleSegment(kA, S(0), SumFor(0), SumFor(0), At(0));
   EXPECT_EQ(fill.PollRequest(kA, At(0)), std::nullopt);
-  fill.HandleHandedOn(S(1));
+  fill.HandleConsumed(S(1));
   EXPECT_THAT(Outputs(fill, 0), ElementsAre("first write", "ask 0 for 1-2"));
 }
 
@@ -399,7 +399,7 @@ TEST_F(FillSessionTest, ASourceWhosePathBreaksInMidFillGoesOnOverItsOtherTranspo
   EXPECT_EQ(status.sources[1].transport, "tcp");
 }
 
-TEST_F(FillSessionTest, ASourceWhosePathBrokeHasOnePace) {
+TEST_F(FillSessionTest, ASourceWhosePathBrokeHasOneThroughput) {
   FillSession fill = OverAnything(/*strict_transport=*/false);
   fill.SetSources(kFirst, {OfTwoTransports()}, At(0));
   Outputs(fill, 0);
@@ -421,8 +421,8 @@ TEST_F(FillSessionTest, ASourceWhosePathBrokeHasOnePace) {
     if (const auto* progress = std::get_if<FillProgressed>(&*output)) told = *progress;
   }
   ASSERT_TRUE(told.has_value());
-  ASSERT_EQ(told->paces.size(), 1);
-  EXPECT_EQ(told->paces[0].bytes, 2048);
+  ASSERT_EQ(told->throughputs.size(), 1);
+  EXPECT_EQ(told->throughputs[0].bytes, 2048);
   EXPECT_EQ(told->transports.ToString(), "same_host, tcp (same_host: the link is down)");
 }
 
@@ -748,7 +748,7 @@ TEST_F(FillSessionTest, AListThatIsWrongAgainAndAgainFailsTheFill) {
 
 // ---- progress
 
-TEST_F(FillSessionTest, ProgressIsReportedWithThePacesOfTheSourcesInUse) {
+TEST_F(FillSessionTest, ProgressIsReportedWithTheThroughputsOfTheSourcesInUse) {
   Begin({Source('a'), Source('b')});
   fill_.HandleClosed(kB, SourceFailure::kConnect, "refused");
   Give(kA, 0);
@@ -758,8 +758,8 @@ TEST_F(FillSessionTest, ProgressIsReportedWithThePacesOfTheSourcesInUse) {
   ASSERT_TRUE(progress.has_value());
   const auto& told = std::get<FillProgressed>(*progress);
   EXPECT_EQ(told.bytes_held, 1024);
-  ASSERT_EQ(told.paces.size(), 1);
-  EXPECT_EQ(told.paces[0].bytes, 1024);
+  ASSERT_EQ(told.throughputs.size(), 1);
+  EXPECT_EQ(told.throughputs[0].bytes, 1024);
   EXPECT_EQ(told.transports.ToString(), "tcp");
   Give(kA, 1);
   fill_.HandleTick(At(40));

@@ -114,9 +114,9 @@ TEST(HandOnTest, NoMoreThanTheWindowIsAskedFor) {
   EXPECT_THAT(Ask(fill), ElementsAre(R(0, 4), R(4, 6)));
   for (uint64_t i = 0; i < 6; ++i) Give(fill, i);
   EXPECT_THAT(Ask(fill), IsEmpty()) << "nothing was handed on";
-  fill.HandleHandedOn(S(1));
+  fill.HandleConsumed(S(1));
   EXPECT_THAT(Ask(fill), ElementsAre(R(6, 7)));
-  fill.HandleHandedOn(S(4));
+  fill.HandleConsumed(S(4));
   EXPECT_THAT(Ask(fill), ElementsAre(R(7, 10)));
 }
 
@@ -125,7 +125,7 @@ TEST(HandOnTest, TheWindowCountsWantedSegmentsOnly) {
   EXPECT_THAT(Ask(fill), ElementsAre(R(1, 3), R(10, 11)));
   Give(fill, 1);
   Give(fill, 2);
-  fill.HandleHandedOn(S(10));
+  fill.HandleConsumed(S(10));
   EXPECT_THAT(Ask(fill), ElementsAre(R(11, 12), R(20, 21)));
 }
 
@@ -144,7 +144,7 @@ TEST(HandOnTest, WhatWasHandedOnIsNotAskedForAgainWhenASourceIsLost) {
   TestFill fill(std::nullopt, 4);
   Ask(fill);
   for (uint64_t i = 0; i < 3; ++i) Give(fill, i);
-  fill.HandleHandedOn(S(3));
+  fill.HandleConsumed(S(3));
   fill.AddSource(kB, Now());
   fill.RetireSource(kA);
   fill.RemoveSource(kA);

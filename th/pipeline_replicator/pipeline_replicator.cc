@@ -172,7 +172,7 @@ std::optional<PipelineReplicator::Request> PipelineReplicator::PollRequest(Sourc
   return Request{range};
 }
 
-void PipelineReplicator::HandleHandedOn(SegmentIndex segment) { MoveWindow(segment); }
+void PipelineReplicator::HandleConsumed(SegmentIndex segment) { MoveWindow(segment); }
 
 // The window reaches from `begin` over as many wanted segments as are kept at a time.
 void PipelineReplicator::MoveWindow(SegmentIndex begin) {

@@ -106,7 +106,7 @@ class PipelineReplicator {
     // with the root. Where no source gives the list the segments' own sums have to suffice.
     std::optional<SegmentSet> wanted;
     // The fill hands on what it receives, in canonical order, and keeps this many segments at a
-    // time (HandleHandedOn makes room). 0: it keeps all.
+    // time (HandleConsumed makes room). 0: it keeps all.
     uint64_t window_segments = 0;
   };
   PipelineReplicator(Spec spec, ReplicatorLimits limits);
@@ -152,7 +152,7 @@ class PipelineReplicator {
   std::optional<Request> PollRequest(SourceIndex source, absl::Time now);
   // Everything wanted before `segment` has been handed on, and its room is free. With a window
   // only.
-  void HandleHandedOn(SegmentIndex segment);
+  void HandleConsumed(SegmentIndex segment);
   // Nobody else can serve: what was corrupt from `source` may be asked of it again at once.
   void AllowAgain(SourceIndex source);
 
@@ -231,7 +231,7 @@ class PipelineReplicator {
   uint64_t bytes_from(SourceIndex source) const;    // accepted; kept after the source is gone
   uint32_t corrupt_from(SourceIndex source) const;  // likewise
   // For how long, in all, the source had something to answer; kept after it is gone. bytes_from
-  // divided by this is its pace while this fill waited for it.
+  // divided by this is its throughput while this fill waited for it.
   absl::Duration waited_for(SourceIndex source, absl::Time now) const;
   uint64_t LengthOf(SegmentIndex segment) const;  // bytes
   // The sum of a held segment, as the publisher made it: the listed one, or that which came along.

@@ -2,7 +2,7 @@
 //
 //   const HeldSignals held;                  // first, before any thread and any file exists
 //   auto folder = ScratchFolder::Make(...);  // goes before `held`
-//   ... ProcessStage takes what comes while it lives ...
+//   ... ProcessPoller takes what comes while it lives ...
 //
 // What comes before or after the stage waits: a stage that opens later takes it at once, and after
 // the last one it is for the owner to ask for.

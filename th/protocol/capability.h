@@ -41,7 +41,7 @@ struct Capability {
 
 Capability MintCapability(const CapabilityKey& source_key, const CapabilityClaims& claims);
 
-// The key of one worker, derived from the server's secret of this reign: the server need not keep a
+// The key of one worker, derived from the server's secret of this epoch: the server need not keep a
 // key a worker, and no worker learns another's.
 CapabilityKey DeriveWorkerKey(const CapabilityKey& server_secret, WorkerId worker);
 

@@ -1,7 +1,7 @@
 // The name of one operation across client, server and source, and what the server remembers of
 // what happened of late.
 //
-//   const EventId event = EventId::Of(Epoch(7), 1234);   // the server counts them in each reign
+//   const EventId event = EventId::Of(Epoch(7), 1234);   // the server counts them in each epoch
 //   LOG(INFO) << "update began event=" << event.ToString();          // "event=7-1234"
 //   EventOf(capability.claims) == event;                 // what a source is read for
 //
@@ -24,7 +24,7 @@
 
 namespace th {
 
-// One operation of a group (or a happening without one), never used twice: the epoch of the server
+// One operation of a group (or what happens without one), never used twice: the epoch of the server
 // that minted it is the high half. Zero: none, or a server that tells none.
 struct EventId {
   uint64_t value = 0;
@@ -86,7 +86,7 @@ absl::string_view EventKindName(EventKind kind);
 
 // One thing that happened, as the server remembers it.
 struct RecentEvent {
-  uint64_t number = 0;  // its place among the remembered ones of this reign, from 1
+  uint64_t number = 0;  // its place among the remembered ones of this epoch, from 1
   EventId id;
   EventKind kind = EventKind::kNone;
   absl::Duration age;

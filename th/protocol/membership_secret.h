@@ -2,7 +2,7 @@
 //
 // A worker id is no secret: `List` shows it to everybody. At every join the server hands out a
 // secret beside it, and takes a worker back under its id only with it. The secret is a code of the
-// worker id and of the reign that confirmed the membership last, under a key of the server's
+// worker id and of the epoch that confirmed the membership last, under a key of the server's
 // durable state, so that a restarted server knows it again and keeps none.
 #ifndef TH_PROTOCOL_MEMBERSHIP_SECRET_H_
 #define TH_PROTOCOL_MEMBERSHIP_SECRET_H_
@@ -17,8 +17,8 @@ namespace th {
 // A durable state of a server, and all that follow from it; random. 0: none is known.
 using ClusterId = StrongInt<struct ClusterIdTag>;
 // One opening of such a state; random. Two servers that went on from one state (a backup that was
-// restored) may have equal epochs and never have equal reigns. 0: none is known.
-using ReignId = StrongInt<struct ReignIdTag>;
+// restored) may have equal epochs and never have equal ids. 0: none is known.
+using EpochId = StrongInt<struct EpochIdTag>;
 
 // Of a cluster, 32 bytes; never leaves its state.
 struct ClusterKey {
@@ -32,7 +32,7 @@ struct MembershipSecret {
   friend bool operator==(const MembershipSecret& a, const MembershipSecret& b);
 };
 
-MembershipSecret DeriveMembershipSecret(const ClusterKey& key, WorkerId worker, ReignId reign);
+MembershipSecret DeriveMembershipSecret(const ClusterKey& key, WorkerId worker, EpochId epoch_id);
 
 }  // namespace th
 

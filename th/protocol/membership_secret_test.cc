@@ -12,15 +12,15 @@ ClusterKey KeyOf(uint8_t byte) {
 }
 
 TEST(MembershipSecretTest, TheSameMembershipHasTheSameSecret) {
-  EXPECT_TRUE(DeriveMembershipSecret(KeyOf(1), WorkerId(7), ReignId(3)) ==
-              DeriveMembershipSecret(KeyOf(1), WorkerId(7), ReignId(3)));
+  EXPECT_TRUE(DeriveMembershipSecret(KeyOf(1), WorkerId(7), EpochId(3)) ==
+              DeriveMembershipSecret(KeyOf(1), WorkerId(7), EpochId(3)));
 }
 
-TEST(MembershipSecretTest, AnotherKeyWorkerOrReignHasAnotherSecret) {
-  const MembershipSecret secret = DeriveMembershipSecret(KeyOf(1), WorkerId(7), ReignId(3));
-  EXPECT_FALSE(secret == DeriveMembershipSecret(KeyOf(2), WorkerId(7), ReignId(3)));
-  EXPECT_FALSE(secret == DeriveMembershipSecret(KeyOf(1), WorkerId(8), ReignId(3)));
-  EXPECT_FALSE(secret == DeriveMembershipSecret(KeyOf(1), WorkerId(7), ReignId(4)));
+TEST(MembershipSecretTest, AnotherKeyWorkerOrEpochHasAnotherSecret) {
+  const MembershipSecret secret = DeriveMembershipSecret(KeyOf(1), WorkerId(7), EpochId(3));
+  EXPECT_FALSE(secret == DeriveMembershipSecret(KeyOf(2), WorkerId(7), EpochId(3)));
+  EXPECT_FALSE(secret == DeriveMembershipSecret(KeyOf(1), WorkerId(8), EpochId(3)));
+  EXPECT_FALSE(secret == DeriveMembershipSecret(KeyOf(1), WorkerId(7), EpochId(4)));
   EXPECT_FALSE(secret == MembershipSecret{});
 }
 

@@ -125,7 +125,7 @@ struct FinishedOperation {
   //    it waited for room or for all ranks to ask, or its time was over while it waited for its
   //    turn. After an error without this flag the ranks drain all the same.
   //  - An error of an update: its status says all.
-  bool offload_first = false;
+  bool must_offload = false;
   // Update, not available (kSeeding): each rank copies its shard of `version` into host memory in
   // the background, as the seed of its site, and its buffer stays as it is meanwhile.
   bool seed_copy = false;
@@ -160,7 +160,7 @@ struct ResumeClaim {
   GroupGeneration group_generation;
   Lineage lineage;
   ClusterId cluster;  // 0: of a server that did not say
-  ReignId reign;
+  EpochId epoch_id;
   MembershipSecret secret;
   friend bool operator==(const ResumeClaim&, const ResumeClaim&) = default;
 };
@@ -230,7 +230,7 @@ struct StartOperation {
   // Host memory that the publication is served from, a copy of what the caller may write meanwhile;
   // 0: it is served in place.
   uint64_t snapshot_bytes = 0;
-  // unpublish, update: end with offload_first rather than take away the last replica of a retained
+  // unpublish, update: end with must_offload rather than take away the last replica of a retained
   // version. An unpublish then begins with OperationResolved.
   bool keep_retained = false;
   // update
@@ -260,20 +260,20 @@ struct ShardSealed {
 // What one source gave a reader since it was told last, and how long the reader had something asked
 // of it meanwhile. A source that waits for its own counts as one that gives nothing: the server
 // knows what that one receives.
-struct SourcePace {
+struct SourceThroughput {
   BufferAddress source;
   uint64_t bytes = 0;  // of segments received and checked
   absl::Duration waited;
-  friend bool operator==(const SourcePace&, const SourcePace&) = default;
+  friend bool operator==(const SourceThroughput&, const SourceThroughput&) = default;
 };
-inline constexpr size_t kMaxPacesTold = 4;  // of one FillProgress
+inline constexpr size_t kMaxThroughputsTold = 4;  // of one FillProgress
 
-// At most one a second and buffer, and at each end; the first once its paces say something.
+// At most one a second and buffer, and at each end; the first once its throughputs say something.
 struct FillProgress {
   OperationKey key;
   VersionSequence version;
-  SegmentSet segments;                 // received and checked
-  std::vector<SourcePace> paces = {};  // of sources in use; at most kMaxPacesTold
+  SegmentSet segments;                             // received and checked
+  std::vector<SourceThroughput> throughputs = {};  // of sources in use; at most kMaxThroughputsTold
   // What its sources are read over so far, those that have given nothing yet included. For people
   // alone: no decision hangs on it. Absent: as it was told last.
   std::optional<TransportsUsed> transports = std::nullopt;
@@ -410,7 +410,7 @@ struct Joined {
   absl::Duration progress_interval;
   // What the worker resumes with (ResumeClaim).
   ClusterId cluster;
-  ReignId reign;
+  EpochId epoch_id;
   MembershipSecret secret;
 };
 
@@ -483,9 +483,9 @@ struct OperationFinished {
   UpdateOutcome outcome = UpdateOutcome::kNone;
   NotAvailableReason not_available = NotAvailableReason::kNone;
   VersionInfo version;
-  Lineage lineage;             // publish and update: what the group knows from here on
-  bool offload_first = false;  // see FinishedOperation
-  bool seed_copy = false;      // likewise
+  Lineage lineage;            // publish and update: what the group knows from here on
+  bool must_offload = false;  // see FinishedOperation
+  bool seed_copy = false;     // likewise
   EventId event;
 };
 

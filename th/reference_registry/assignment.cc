@@ -123,7 +123,7 @@ void LetSlowerOnesLook(Turn& turn, const Buffer& reader) {
   for (const BufferAddress& source : SourcesOf(shard, reader.address)) {
     for (Buffer* const other : ReadersOf(shard, source)) {
       const bool slower = IsSlower(other->worker->link.limit(), reader.worker->link.limit());
-      if (slower) SetLook(turn, *other, turn.now);
+      if (slower) SetRecheck(turn, *other, turn.now);
     }
   }
 }
@@ -181,16 +181,16 @@ bool HasGivenUp(const Buffer& reader, const BufferAddress& source) {
 
 // Of a holder that is not complete: whether it is being fed, maybe by one that drains or that has
 // not come back since a restart, and feeds others then.
-bool MayYetFeed(const Buffer& holder) {
+bool MayBecomeSource(const Buffer& holder) {
   return !holder.content->complete && !holder.content->refused &&
          holder.replica->phase == ReplicaPhase::kFilling &&
          holder.replica->role != BufferRole::kStreaming && !holder.sources.empty();
 }
 
 // Whether there is a complete holder that this reader has not given up for good, or may yet be one.
-bool MayYetBeFed(const Turn& turn, const Buffer& buffer) {
+bool MayBecomeFed(const Turn& turn, const Buffer& buffer) {
   const Shard& shard = *buffer.shard;
-  if (turn.state.adopting && shard.version->from_earlier_reign) return true;
+  if (turn.state.adopting && shard.version->from_earlier_epoch) return true;
   uint32_t given_up = 0;
   for (const Exclusion& exclusion : buffer.fill->exclusions) {
     auto found = shard.holders.find(exclusion.source);
@@ -200,7 +200,7 @@ bool MayYetBeFed(const Turn& turn, const Buffer& buffer) {
   if (shard.complete_promising > given_up) return true;
   return std::any_of(shard.holders.begin(), shard.holders.end(), [&](const auto& entry) {
     const auto& [address, holder] = entry;
-    return address != buffer.address && MayYetFeed(*holder) && !HasGivenUp(buffer, address) &&
+    return address != buffer.address && MayBecomeSource(*holder) && !HasGivenUp(buffer, address) &&
            !WouldCycle(shard, buffer.address, address);
   });
 }
@@ -249,7 +249,7 @@ std::string NewestThereIs(const Model& model) {
   for (auto it = model.versions.rbegin(); it != model.versions.rend(); ++it) {
     if (it->second.phase != VersionPhase::kPublished || it->second.shards.empty()) continue;
     const bool held = std::all_of(it->second.shards.begin(), it->second.shards.end(),
-                                  [](const auto& entry) { return HasHope(entry.second); });
+                                  [](const auto& entry) { return IsCompletable(entry.second); });
     if (held) return absl::StrCat("the newest version there is: ", it->second.info.ToString());
   }
   return "no version is held by anybody";
@@ -268,7 +268,7 @@ void FailForWantOfSources(Turn& turn, Buffer& buffer) {
 }
 
 // Others are given sources before it.
-bool IsPutOff(const Turn& turn, const Fill& fill) { return turn.now < fill.asks_at; }
+bool IsPutOff(const Turn& turn, const Fill& fill) { return turn.now < fill.deferred_until; }
 
 std::string WhyEmpty(const Turn& turn, const Buffer& buffer, bool may_be_fed) {
   if (IsPutOff(turn, *buffer.fill)) return "its link is slow: others are given sources first";
@@ -285,7 +285,7 @@ void LetWait(Turn& turn, Buffer& buffer, bool may_be_fed) {
   shard.waiting.insert(buffer.address);
   absl::Time retry_at = absl::InfiniteFuture();
   if (turn.now < buffer.fill->grace_ends) retry_at = buffer.fill->grace_ends;
-  if (IsPutOff(turn, *buffer.fill)) retry_at = std::min(retry_at, buffer.fill->asks_at);
+  if (IsPutOff(turn, *buffer.fill)) retry_at = std::min(retry_at, buffer.fill->deferred_until);
   for (const Exclusion& exclusion : buffer.fill->exclusions) {
     if (StillApplies(shard, exclusion) && exclusion.retry_at > turn.now) {
       retry_at = std::min(retry_at, exclusion.retry_at);
@@ -312,17 +312,18 @@ bool OwnWorkerHolds(const Buffer& reader) {
 // chain.
 void PutOffSlowReader(Turn& turn, Buffer& reader) {
   Fill& fill = *reader.fill;
-  const bool begins = fill.assignment == AssignmentId() && fill.asks_at == absl::InfinitePast();
+  const bool begins =
+      fill.assignment == AssignmentId() && fill.deferred_until == absl::InfinitePast();
   if (!begins || OwnWorkerHolds(reader)) return;
   if (reader.worker->link.ForgetOld(turn.now)) ReindexAround(turn, *reader.worker);
   const LinkRate& link = reader.worker->link;
   if (turn.now < reader.worker->slow_until) {
-    fill.asks_at = turn.now + kSlowAsksLater;
+    fill.deferred_until = turn.now + kSlowAsksLater;
   } else if (link.limit().has_value()) {
     const absl::Duration takes = absl::Seconds(static_cast<double>(reader.bytes) / *link.limit());
     const double unproved = absl::FDivDuration(link.UnprovedFor(turn.now), kLinkRateLasts);
     const double part = 1 - kUnprovedAskEarlier * std::min(1.0, unproved);
-    fill.asks_at = turn.now + std::min(kSlowAsksLater, takes * kSlowAsksLaterPart) * part;
+    fill.deferred_until = turn.now + std::min(kSlowAsksLater, takes * kSlowAsksLaterPart) * part;
   }
 }
 
@@ -364,7 +365,7 @@ Exclusion& Exclude(Buffer& reader, const BufferAddress& address, const Buffer* s
 }
 
 // From now on it fills from nobody; at the end of the turn it is given others.
-void TakeAwaySources(Turn& turn, Buffer& reader) {
+void RevokeSources(Turn& turn, Buffer& reader) {
   SetSources(turn, *reader.shard, reader.address, {});
   turn.to_assign.insert(reader.address);
 }
@@ -430,7 +431,7 @@ void AssignFill(Turn& turn, Buffer& buffer) {
   if (IsPutOff(turn, *buffer.fill)) return LetWait(turn, buffer, /*may_be_fed=*/true);
   const std::vector<SchedulerChoice> choices = ChooseOrRetry(turn, buffer);
   if (!choices.empty()) return TakeSources(turn, buffer, choices);
-  const bool may_be_fed = MayYetBeFed(turn, buffer);
+  const bool may_be_fed = MayBecomeFed(turn, buffer);
   if (!may_be_fed && turn.now >= buffer.fill->grace_ends) return FailForWantOfSources(turn, buffer);
   LetWait(turn, buffer, may_be_fed);
 }
@@ -475,7 +476,7 @@ void LeaveSource(Turn& turn, Buffer& reader, const Buffer& source, absl::Time sl
              exclusion.detail);
   source.worker->slow_until = slow_until;
   ReindexAll(turn, *source.worker);
-  TakeAwaySources(turn, reader);
+  RevokeSources(turn, reader);
 }
 
 void RepeatAssignment(Turn& turn, Buffer& buffer) { TellSources(turn, buffer); }
@@ -487,11 +488,11 @@ bool ASourceLeaves(const Buffer& reader) {
                      [&](const BufferAddress& source) { return shard.leaving.contains(source); });
 }
 
-bool HasHope(const Shard& shard) {
+bool IsCompletable(const Shard& shard) {
   if (IsUnsealable(shard)) return false;
   if (shard.complete_promising > 0) return true;
   return std::any_of(shard.holders.begin(), shard.holders.end(),
-                     [](const auto& entry) { return MayYetFeed(*entry.second); });
+                     [](const auto& entry) { return MayBecomeSource(*entry.second); });
 }
 
 absl::Status ReportSourceFailed::CanApply(const RegistryState& state) const {
@@ -514,7 +515,7 @@ void ReportSourceFailed::Apply(Turn& turn) const {
   }
   NoteReport(turn, reader, EventKind::kSourceFailed, exclusion.name, WhatFailed(message.failure),
              exclusion.detail);
-  TakeAwaySources(turn, reader);
+  RevokeSources(turn, reader);
 }
 
 absl::Status SuspectSource::CanApply(const RegistryState& state) const {
@@ -537,7 +538,7 @@ void SuspectSource::Apply(Turn& turn) const {
   NoteReport(turn, reader, EventKind::kSourceSuspected, exclusion.name, "is suspected",
              exclusion.detail);
   Suspect(turn, *source.worker);
-  TakeAwaySources(turn, reader);
+  RevokeSources(turn, reader);
 }
 
 }  // namespace th::registry

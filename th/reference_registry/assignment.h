@@ -66,7 +66,7 @@ void LeaveSource(Turn& turn, Buffer& reader, const Buffer& source, absl::Time sl
 
 // Whether a reader of the shard may hope to complete it: somebody holds it whole, or is fed by
 // somebody who does.
-bool HasHope(const Shard& shard);
+bool IsCompletable(const Shard& shard);
 
 struct ReportSourceFailed {
   BufferAddress buffer;

@@ -16,14 +16,14 @@ Epoch EpochOf(uint64_t numbered) { return Epoch(static_cast<uint32_t>(numbered >
 
 bool GivenByThisProcess(const RegistryState& state, const ResumeClaim& claim) {
   const StateIdentity& identity = state.identity;
-  const size_t count = std::min(identity.of_this_process, identity.reigns.size());
+  const size_t count = std::min(identity.of_this_process, identity.epoch_ids.size());
   return claim.cluster == identity.cluster &&
-         std::count(identity.reigns.end() - static_cast<std::ptrdiff_t>(count),
-                    identity.reigns.end(), claim.reign) > 0;
+         std::count(identity.epoch_ids.end() - static_cast<std::ptrdiff_t>(count),
+                    identity.epoch_ids.end(), claim.epoch_id) > 0;
 }
 
 bool SameMembership(const ResumeClaim& a, const ResumeClaim& b) {
-  return a.cluster == b.cluster && a.reign == b.reign && a.worker == b.worker &&
+  return a.cluster == b.cluster && a.epoch_id == b.epoch_id && a.worker == b.worker &&
          a.secret == b.secret;
 }
 
@@ -48,9 +48,9 @@ ConfirmedAt WhenConfirmed(const RegistryState& state, const Worker& worker) {
 }  // namespace
 
 bool IsKnown(const RegistryState& state, const ResumeClaim& claim) {
-  const std::vector<ReignId>& reigns = state.identity.reigns;
+  const std::vector<EpochId>& epoch_ids = state.identity.epoch_ids;
   return claim.cluster == state.identity.cluster &&
-         std::find(reigns.begin(), reigns.end(), claim.reign) != reigns.end();
+         std::find(epoch_ids.begin(), epoch_ids.end(), claim.epoch_id) != epoch_ids.end();
 }
 
 bool CanHaveCome(GroupGeneration generation, Epoch epoch) {
@@ -85,7 +85,7 @@ absl::Status CheckClaim(const RegistryState& state, const ResumeClaim& claim) {
   if (claim.cluster != state.identity.cluster) return absl::OkStatus();
   const bool proven = TH_MUTATE(
       kResumeWithoutSecret,
-      (claim.secret == DeriveMembershipSecret(state.identity.key, claim.worker, claim.reign)),
+      (claim.secret == DeriveMembershipSecret(state.identity.key, claim.worker, claim.epoch_id)),
       true);
   if (proven) return absl::OkStatus();
   return absl::PermissionDeniedError(
@@ -109,9 +109,9 @@ bool StaysBefore(const RegistryState& state, const Worker& holder, const ResumeC
   const bool foreign_holder = holder.came_with.has_value() && !IsKnown(state, *holder.came_with);
   const bool foreign = !IsKnown(state, claim);
   if (!foreign_holder && !foreign) return holder.id > claim.worker;
-  const bool same_reign = foreign_holder && foreign && holder.came_with->cluster == claim.cluster &&
-                          holder.came_with->reign == claim.reign;
-  if (same_reign && holder.came_with->worker != claim.worker) {
+  const bool same_epoch = foreign_holder && foreign && holder.came_with->cluster == claim.cluster &&
+                          holder.came_with->epoch_id == claim.epoch_id;
+  if (same_epoch && holder.came_with->worker != claim.worker) {
     return holder.came_with->worker > claim.worker;
   }
   const auto order = WhenConfirmed(state, holder) <=> WhenConfirmed(state, claim);

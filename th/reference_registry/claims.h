@@ -1,6 +1,6 @@
 // Claims: what a worker says of the membership that it still lives in, and how far it is believed.
 //
-// A claim is *known* when this server's durable state has the reign that confirmed it: its worker
+// A claim is *known* when this server's durable state has the epoch that confirmed it: its worker
 // id and its group's generation mean here what they meant there. It is *foreign* when not: the
 // state was lost, or replaced by another, or is older than what the worker has lived in. A foreign
 // worker is taken back as well, but under a fresh id, and nothing that it counted is compared with
@@ -17,12 +17,12 @@
 
 namespace th::registry {
 
-// A reign that a claim has begun lasts at least this long before another claim may end it, so that
+// An epoch that a claim has begun lasts at least this long before another claim may end it, so that
 // claims of ever higher epochs cannot keep a server busy. The first one is heard at once: what is
 // published before it would come before all that the fleet has.
-inline constexpr absl::Duration kShortestReign = absl::Milliseconds(200);
+inline constexpr absl::Duration kShortestEpoch = absl::Milliseconds(200);
 
-// True when the claim is known: this state has the reign that confirmed it.
+// True when the claim is known: this state has the epoch that confirmed it.
 bool IsKnown(const RegistryState& state, const ResumeClaim& claim);
 
 // True when a worker of this lineage knows of every roll-back of the model that this state knows,

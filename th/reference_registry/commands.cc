@@ -138,7 +138,7 @@ CommandFinished RunRollBack(Turn& turn, const RollBackModel& roll_back, const st
   return {.version = to};
 }
 
-// The result of a roll-back that ran under this key in an earlier reign; null when none did.
+// The result of a roll-back that ran under this key in an earlier epoch; null when none did.
 const DurableRollBackResult* FindRollBackResult(const Model& model, const std::string& id) {
   for (const DurableRollBackResult& result : model.durable.roll_back_results) {
     if (result.idempotency_key == id) return &result;

@@ -19,7 +19,7 @@ class ReleaseTest : public RetentionTest {
     trainer_.emplace(Roomy("trainer"));
     one_ = Publish(*trainer_, "one");
     AskToUnpublish(*trainer_);
-    ASSERT_TRUE(trainer_->Finished().offload_first);
+    ASSERT_TRUE(trainer_->Finished().must_offload);
     copy_.emplace(Offloaded(*trainer_, one_));
     ASSERT_FALSE(IsReleased(*copy_));  // the trainer still counts, and may leave
     AskToUnpublish(*trainer_);
@@ -128,7 +128,7 @@ TEST_F(ReleaseTest, AReleasedCopyThatComesBackIsNoReplicaThatStays) {
   ASSERT_TRUE(copy_->Resume({trainer_->Announced(), held}));
   EXPECT_TRUE(IsReleased(*copy_));
   AskToUnpublish(rollout);
-  EXPECT_TRUE(rollout.Finished().offload_first);
+  EXPECT_TRUE(rollout.Finished().must_offload);
 }
 
 TEST_F(ReleaseTest, ACopyOutlivesTheServer) {

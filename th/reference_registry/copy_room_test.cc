@@ -240,9 +240,9 @@ class Member {
                                        .outcome = finished.outcome,
                                        .not_available = finished.not_available,
                                        .version = finished.version,
-                                       .offload_first = finished.offload_first,
+                                       .must_offload = finished.must_offload,
                                        .seed_copy = finished.seed_copy};
-    if (!finished.status.ok() || finished.offload_first) return;
+    if (!finished.status.ok() || finished.must_offload) return;
     if (finished.outcome == UpdateOutcome::kNotAvailable) return;
     publisher_ = finished.kind == OperationKind::kPublish ||
                  (publisher_ && finished.outcome == UpdateOutcome::kAlreadyThere);
@@ -252,7 +252,7 @@ class Member {
   void TakeOwn(const OperationFinished& finished) {
     if (offload_.has_value()) return;  // told again, to who asked again
     NoteHeld(finished);
-    if (finished.offload_first && finished.status.ok()) {
+    if (finished.must_offload && finished.status.ok()) {
       MakeCopy(finished.version, /*seed=*/false);
       offload_ = BufferId(last_buffer_);
       return;
@@ -397,7 +397,7 @@ TEST_F(CopyRoomTest, WhatWaitedForRoomInVainStaysPublished) {
   }
   ASSERT_FALSE(reader_.busy());
   EXPECT_EQ(reader_.result()->status.code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_TRUE(reader_.result()->offload_first);
+  EXPECT_TRUE(reader_.result()->must_offload);
   EXPECT_TRUE(IsHeld("step-1")) << hub_.Log();
 }
 
@@ -450,7 +450,7 @@ TEST_F(WaitingForRoomTest, WhatHasTheRoomBecomesALastCopyItself) {
   ASSERT_FALSE(reader_.busy()) << hub_.Log();
   EXPECT_THAT(reader_.result()->status,
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("has no room to offload")));
-  EXPECT_TRUE(reader_.result()->offload_first);
+  EXPECT_TRUE(reader_.result()->must_offload);
   EXPECT_TRUE(IsHeld("step-1"));
   EXPECT_TRUE(IsHeld("step-2"));
 }
@@ -502,7 +502,7 @@ class CopyThatWasAskedForTest : public ::testing::Test {
     StartOperation moves = reader_.UpdateRequest();
     moves.keep_retained = true;
     reader_.Start(moves);
-    ASSERT_TRUE(reader_.Finished().offload_first);
+    ASSERT_TRUE(reader_.Finished().must_offload);
   }
   // The copy that it is told to make; its update has begun.
   TestRank Copy() {

@@ -15,11 +15,11 @@
 #include "th/reference_registry/joining.h"
 #include "th/reference_registry/membership.h"
 #include "th/reference_registry/operations.h"
-#include "th/reference_registry/pace.h"
 #include "th/reference_registry/publishing.h"
 #include "th/reference_registry/rank_failure.h"
 #include "th/reference_registry/recovery.h"
 #include "th/reference_registry/roll_back.h"
+#include "th/reference_registry/throughput.h"
 #include "th/reference_registry/transactions.h"
 #include "th/reference_registry/updating.h"
 #include "tools/mutation/mutation.h"
@@ -60,15 +60,15 @@ struct MessageHandler {
     if (own == worker.buffers.end()) return nullptr;
     const auto& results = own->second.replica->results;
     auto result = results.find(key.number);
-    const bool told = result != results.end() && result->second.finished.offload_first;
+    const bool told = result != results.end() && result->second.finished.must_offload;
     return told ? &own->second : nullptr;
   }
   // A rank has gone on without the copy that its group was told to make. True: those that wait for
   // it have heard the end of the unpublish. False: the group has gone on too, and counts anew.
   bool EndWithoutCopy(Buffer& own, OperationKind kind, OperationNumber number) const {
     const bool ends =
-        kind == OperationKind::kUnpublish && EndOffloadFirst(turn, *own.replica, number);
-    if (!ends) CountAnew(turn, *worker.group, worker.name.rank, kDrainedAlone);
+        kind == OperationKind::kUnpublish && EndMustOffload(turn, *own.replica, number);
+    if (!ends) BumpGroupGeneration(turn, *worker.group, worker.name.rank, kDrainedAlone);
     return ends;
   }
   // A rank whose time was over before it heard that its group is to copy first has drained: there
@@ -143,7 +143,7 @@ struct MessageHandler {
     if (told == nullptr || !OthersAwaitItsCopy(*told, message.key.number)) {
       return ApplyOperation<FailRank>(message);
     }
-    CountAnew(turn, *worker.group, worker.name.rank, kFailedAlone);
+    BumpGroupGeneration(turn, *worker.group, worker.name.rank, kFailedAlone);
   }
   void operator()(const SourceFailed& message) const {
     ApplyOperation<ReportSourceFailed>(message);
@@ -200,7 +200,7 @@ void RefuseConnection(Turn& turn, ConnectionId connection, absl::Status status,
 void RefuseUntilBegunAgain(Turn& turn, ConnectionId connection, const ResumeClaim& claim) {
   const bool begun_by_a_claim = turn.state.identity.of_this_process > 1;
   const absl::Duration left =
-      begun_by_a_claim ? turn.state.began + kShortestReign - turn.now : absl::ZeroDuration();
+      begun_by_a_claim ? turn.state.began + kShortestEpoch - turn.now : absl::ZeroDuration();
   if (left <= absl::ZeroDuration()) turn.effects.outdone_by = claim.epoch;
   RefuseConnection(
       turn, connection,
@@ -243,17 +243,18 @@ void HandleDeadline(Turn& turn, const Deadline& deadline) {
         turn.to_assign.insert(deadline.buffer);
       }
       return;
-    case DeadlineKind::kPace:
-      if (Buffer* buffer = FindBuffer(turn.state, deadline.buffer)) LookAgain(turn, *buffer);
+    case DeadlineKind::kThroughput:
+      if (Buffer* buffer = FindBuffer(turn.state, deadline.buffer)) RecheckSources(turn, *buffer);
       return;
     case DeadlineKind::kOperation:
       if (Replica* replica = FindReplica(turn.state, deadline.replica)) {
         const auto lags = ExpireOperation(turn, *replica, deadline.operation);
-        if (lags.has_value()) CountAnew(turn, *replica->group, *lags, kLags);
+        if (lags.has_value()) BumpGroupGeneration(turn, *replica->group, *lags, kLags);
       }
       return;
-    case DeadlineKind::kPromise:
-      if (Replica* replica = FindReplica(turn.state, deadline.replica)) EndPromise(turn, *replica);
+    case DeadlineKind::kReservation:
+      if (Replica* replica = FindReplica(turn.state, deadline.replica))
+        EndReservation(turn, *replica);
       return;
   }
 }

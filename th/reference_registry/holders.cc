@@ -124,44 +124,45 @@ void EraseEdge(Shard& shard, const BufferAddress& reader, const BufferAddress& s
   if (holder != shard.holders.end()) std::erase(holder->second->sources, source);
 }
 
-// Of the promise that the replica has.
-Deadline DeadlineOfPromise(const Replica& replica) {
-  return {.at = replica.promise->until, .kind = DeadlineKind::kPromise, .replica = replica.id};
+// Of the reservation that the replica has.
+Deadline DeadlineOfReservation(const Replica& replica) {
+  return {
+      .at = replica.reservation->until, .kind = DeadlineKind::kReservation, .replica = replica.id};
 }
 
-void EraseIfOver(Version& version, std::map<ArrivalKey, Arrival>::iterator arrival) {
-  const Arrival& on_its_way = arrival->second;
-  const bool over = on_its_way.filling.empty() && on_its_way.promised_by == ReplicaId();
-  if (over) version.arrivals.erase(arrival);
+void EraseIfOver(Version& version, std::map<SiteSeedingKey, SiteSeeding>::iterator seeding) {
+  const SiteSeeding& on_its_way = seeding->second;
+  const bool over = on_its_way.filling.empty() && on_its_way.reserved_by == ReplicaId();
+  if (over) version.site_seedings.erase(seeding);
 }
 
-void LeaveArrivals(Replica& replica) {
+void LeaveSiteSeeding(Replica& replica) {
   if (replica.fills_in.empty()) return;
   Version& version = *FindVersion(*replica.group->model, replica.version);
-  auto arrival = version.arrivals.find({replica.form, replica.fills_in});
-  arrival->second.filling.erase(replica.id);
-  EraseIfOver(version, arrival);
+  auto seeding = version.site_seedings.find({replica.form, replica.fills_in});
+  seeding->second.filling.erase(replica.id);
+  EraseIfOver(version, seeding);
   replica.fills_in.clear();
 }
 
-// A copy that fills is what its group has promised.
-void KeepPromise(Turn& turn, const Replica& copy) {
+// A copy that fills is what its group had reserved the site for.
+void UseReservation(Turn& turn, const Replica& copy) {
   for (auto& [name, replica] : copy.group->replicas) {
-    if (replica.promise.has_value() && replica.promise->version == copy.version) {
-      EndPromise(turn, replica);
+    if (replica.reservation.has_value() && replica.reservation->version == copy.version) {
+      EndReservation(turn, replica);
     }
   }
 }
 
-void JoinArrivals(Turn& turn, Replica& replica) {
+void JoinSiteSeeding(Turn& turn, Replica& replica) {
   Group& group = *replica.group;
   if (replica.role == BufferRole::kStreaming || group.members.size() != group.ranks) return;
   const std::string site = SiteOf(group);
   Version* version = FindVersion(*group.model, replica.version);
   if (site.empty() || version == nullptr) return;
-  version->arrivals[{replica.form, site}].filling.insert(replica.id);
+  version->site_seedings[{replica.form, site}].filling.insert(replica.id);
   replica.fills_in = site;
-  if (replica.role == BufferRole::kSeed) KeepPromise(turn, replica);
+  if (replica.role == BufferRole::kSeed) UseReservation(turn, replica);
 }
 
 void ReindexAddress(Turn& turn, Shard& shard, const BufferAddress& address) {
@@ -300,8 +301,8 @@ void EraseVersion(Turn& turn, Version& version) {
       ForgetLayout(turn.state, key.layout);
     }
   }
-  for (const auto& [key, arrival] : version.arrivals) {
-    for (const ReplicaId id : arrival.filling) FindReplica(turn.state, id)->fills_in.clear();
+  for (const auto& [key, seeding] : version.site_seedings) {
+    for (const ReplicaId id : seeding.filling) FindReplica(turn.state, id)->fills_in.clear();
   }
   Model& model = *version.model;
   FreeLabel(version);
@@ -349,7 +350,7 @@ void CommitContent(Buffer& buffer) {
 
 void ClearFill(Turn& turn, Buffer& buffer) {
   SetRetry(turn, buffer, absl::InfiniteFuture());
-  SetLook(turn, buffer, absl::InfiniteFuture());
+  SetRecheck(turn, buffer, absl::InfiniteFuture());
   buffer.fill.reset();
   buffer.sources_confirmed = false;
   turn.to_assign.erase(buffer.address);
@@ -359,31 +360,31 @@ void ClearFill(Turn& turn, Buffer& buffer) {
 }
 
 void SetPhase(Turn& turn, Replica& replica, ReplicaPhase phase, VersionSequence version) {
-  LeaveArrivals(replica);
+  LeaveSiteSeeding(replica);
   replica.phase = phase;
   replica.version = version;
-  if (phase == ReplicaPhase::kFilling) JoinArrivals(turn, replica);
+  if (phase == ReplicaPhase::kFilling) JoinSiteSeeding(turn, replica);
   for (auto& [rank, buffer] : replica.buffers) Reindex(turn, *buffer);
 }
 
-void GivePromise(Turn& turn, Replica& replica, const SeedPromise& promise) {
-  EndPromise(turn, replica);
-  replica.promise = promise;
-  turn.state.deadlines.insert(DeadlineOfPromise(replica));
-  Version& version = *FindVersion(*replica.group->model, promise.version);
-  version.arrivals[{replica.form, promise.site}].promised_by = replica.id;
+void Reserve(Turn& turn, Replica& replica, const SeedReservation& reservation) {
+  EndReservation(turn, replica);
+  replica.reservation = reservation;
+  turn.state.deadlines.insert(DeadlineOfReservation(replica));
+  Version& version = *FindVersion(*replica.group->model, reservation.version);
+  version.site_seedings[{replica.form, reservation.site}].reserved_by = replica.id;
 }
 
-void EndPromise(Turn& turn, Replica& replica) {
-  if (!replica.promise.has_value()) return;
-  turn.state.deadlines.erase(DeadlineOfPromise(replica));
-  const SeedPromise promise = *std::exchange(replica.promise, std::nullopt);
-  Version* version = FindVersion(*replica.group->model, promise.version);
+void EndReservation(Turn& turn, Replica& replica) {
+  if (!replica.reservation.has_value()) return;
+  turn.state.deadlines.erase(DeadlineOfReservation(replica));
+  const SeedReservation reservation = *std::exchange(replica.reservation, std::nullopt);
+  Version* version = FindVersion(*replica.group->model, reservation.version);
   if (version == nullptr) return;
-  const auto arrival = version->arrivals.find({replica.form, promise.site});
-  if (arrival == version->arrivals.end() || arrival->second.promised_by != replica.id) return;
-  arrival->second.promised_by = ReplicaId();
-  EraseIfOver(*version, arrival);
+  const auto seeding = version->site_seedings.find({replica.form, reservation.site});
+  if (seeding == version->site_seedings.end() || seeding->second.reserved_by != replica.id) return;
+  seeding->second.reserved_by = ReplicaId();
+  EraseIfOver(*version, seeding);
 }
 
 void InvalidateReplica(Turn& turn, Replica& replica) {
@@ -442,8 +443,8 @@ void ReindexAround(Turn& turn, Worker& worker) {
 CandidateKey KeyOf(const RegistryState& state, const Buffer& buffer, absl::Time now) {
   const Content& content = *buffer.content;
   const uint32_t chain = content.complete ? 0 : content.chain;
-  return {.comes_last = buffer.worker->leaving() ||
-                        ComesLast(state.limits.scheduler, content.publisher, chain),
+  return {.deprioritized = buffer.worker->leaving() ||
+                           IsDeprioritized(state.limits.scheduler, content.publisher, chain),
           .suspected = IsSuspected(*buffer.worker, now),
           .readers = ReadersThatStay(buffer, buffer),
           .publisher = content.publisher,
@@ -569,10 +570,10 @@ void SetRetry(Turn& turn, Buffer& buffer, absl::Time at) {
                buffer.fill->retry_at, at);
 }
 
-void SetLook(Turn& turn, Buffer& buffer, absl::Time at) {
+void SetRecheck(Turn& turn, Buffer& buffer, absl::Time at) {
   if (buffer.fill == nullptr) return;
-  MoveDeadline(turn, {.kind = DeadlineKind::kPace, .buffer = buffer.address},
-               buffer.fill->pace.look_at, at);
+  MoveDeadline(turn, {.kind = DeadlineKind::kThroughput, .buffer = buffer.address},
+               buffer.fill->throughput.recheck_at, at);
 }
 
 std::vector<std::string> PlacesOf(const Location& location) {

@@ -57,10 +57,10 @@ void ClearFill(Turn& turn, Buffer& buffer);
 
 void SetPhase(Turn& turn, Replica& replica, ReplicaPhase phase,
               VersionSequence version = VersionSequence());
-// The replica's group copies `version` into its site; any promise before it ends.
-void GivePromise(Turn& turn, Replica& replica, const SeedPromise& promise);
+// The replica's group copies `version` into its site; any reservation before it ends.
+void Reserve(Turn& turn, Replica& replica, const SeedReservation& reservation);
 // It has lapsed, or been kept; nothing where there is none.
-void EndPromise(Turn& turn, Replica& replica);
+void EndReservation(Turn& turn, Replica& replica);
 // The whole replica stops being a source, for readers that pull from it now too.
 void InvalidateReplica(Turn& turn, Replica& replica);
 
@@ -120,8 +120,8 @@ void MoveReadersOf(Turn& turn, const Shard& shard, const BufferAddress& source);
 void MoveReadersOfLeaving(Turn& turn, const Shard& shard);
 // When the fill looks again by itself; InfiniteFuture: not at all.
 void SetRetry(Turn& turn, Buffer& buffer, absl::Time at);
-// When the pace of its sources is looked at again; likewise.
-void SetLook(Turn& turn, Buffer& buffer, absl::Time at);
+// When the throughput of its sources is looked at again; likewise.
+void SetRecheck(Turn& turn, Buffer& buffer, absl::Time at);
 
 // Names of the sets of candidates that a reader or holder there belongs to, nearest first; the last
 // one is kEverybody.

@@ -249,15 +249,15 @@ absl::Status CheckShard(const Shard& shard) {
   return CheckAcyclic(shard);
 }
 
-absl::Status CheckArrival(const Replica& replica) {
+absl::Status CheckSiteSeeding(const Replica& replica) {
   if (replica.fills_in.empty()) return absl::OkStatus();
   const Version* version = FindVersion(std::as_const(*replica.group->model), replica.version);
   if (replica.phase != ReplicaPhase::kFilling || version == nullptr) {
     return Broken("who brings a version into a site fills", replica);
   }
-  const auto arrival = version->arrivals.find({replica.form, replica.fills_in});
+  const auto seeding = version->site_seedings.find({replica.form, replica.fills_in});
   const bool listed =
-      arrival != version->arrivals.end() && arrival->second.filling.contains(replica.id);
+      seeding != version->site_seedings.end() && seeding->second.filling.contains(replica.id);
   return listed ? absl::OkStatus() : Broken("who fills in a site is listed there", replica);
 }
 
@@ -306,7 +306,7 @@ absl::Status CheckReplica(const RegistryState& state, const Replica& replica) {
     }
   }
   if (replica.results.size() > kMaxResultsKept) return Broken("results are bounded", replica);
-  TH_RETURN_IF_ERROR(CheckArrival(replica));
+  TH_RETURN_IF_ERROR(CheckSiteSeeding(replica));
   TH_RETURN_IF_ERROR(CheckPhase(state, replica));
   if (replica.phase != ReplicaPhase::kHolding || state.adopting) return absl::OkStatus();
   if (replica.buffers.size() != replica.group->ranks) return Broken("a holder is whole", replica);
@@ -323,7 +323,7 @@ absl::Status CheckWaitingForRoom(const RegistryState& state, const Model& model)
     const Replica* replica = FindReplica(state, id);
     if (replica == nullptr) return Broken("who waits for room is there", model);
     const auto head = replica->pending.find(replica->finished.Next());
-    const bool waits = head != replica->pending.end() && MayOffloadFirst(head->second) &&
+    const bool waits = head != replica->pending.end() && MayDemandOffload(head->second) &&
                        replica->group->model == &model;
     if (!waits) return Broken("who waits for room has not begun", *replica);
   }
@@ -355,13 +355,13 @@ bool CountsUnderWay(const Model& model) {
          });
 }
 
-// True when somebody fills it; where it names a promise instead, that promise is there.
-bool IsPromised(const RegistryState& state, VersionSequence version, const ArrivalKey& key,
-                const Arrival& arrival) {
-  if (arrival.promised_by == ReplicaId()) return !arrival.filling.empty();
-  const Replica* replica = FindReplica(state, arrival.promised_by);
-  return replica != nullptr && replica->form == key.form && replica->promise.has_value() &&
-         replica->promise->version == version && replica->promise->site == key.site;
+// True when somebody fills it; where it names a reservation instead, that reservation is there.
+bool IsReserved(const RegistryState& state, VersionSequence version, const SiteSeedingKey& key,
+                const SiteSeeding& seeding) {
+  if (seeding.reserved_by == ReplicaId()) return !seeding.filling.empty();
+  const Replica* replica = FindReplica(state, seeding.reserved_by);
+  return replica != nullptr && replica->form == key.form && replica->reservation.has_value() &&
+         replica->reservation->version == version && replica->reservation->site == key.site;
 }
 
 bool DisplacedCountsAgree(const Model& model) {
@@ -395,15 +395,15 @@ absl::Status CheckModel(const RegistryState& state, const Model& model) {
       return Broken("a label names its published version", model);
     }
     for (const auto& [key, shard] : version.shards) TH_RETURN_IF_ERROR(CheckShard(shard));
-    for (const auto& [key, arrival] : version.arrivals) {
-      for (const ReplicaId id : arrival.filling) {
+    for (const auto& [key, seeding] : version.site_seedings) {
+      for (const ReplicaId id : seeding.filling) {
         const Replica* replica = FindReplica(state, id);
         const bool fills = replica != nullptr && replica->fills_in == key.site &&
                            replica->version == sequence && replica->form == key.form;
         if (!fills) return Broken("who is on its way into a site fills there", key.site);
       }
-      if (!IsPromised(state, sequence, key, arrival)) {
-        return Broken("what nobody fills has been promised, and stands in a promise", key.site);
+      if (!IsReserved(state, sequence, key, seeding)) {
+        return Broken("what nobody fills has been reserved, and stands in a reservation", key.site);
       }
     }
   }
@@ -427,7 +427,7 @@ absl::Status CheckModel(const RegistryState& state, const Model& model) {
 
 // How many deadlines there are, and how many there have to be, of each kind.
 struct DeadlineCount {
-  size_t leases = 0, retries = 0, paces = 0, operations = 0, promises = 0;
+  size_t leases = 0, retries = 0, throughputs = 0, operations = 0, reservations = 0;
   friend bool operator==(const DeadlineCount&, const DeadlineCount&) = default;
 };
 
@@ -437,12 +437,12 @@ DeadlineCount DeadlinesOwed(const RegistryState& state) {
     for (const auto& [buffer_id, buffer] : worker->buffers) {
       if (buffer.fill == nullptr) continue;
       owed.retries += buffer.fill->retry_at != absl::InfiniteFuture();
-      owed.paces += buffer.fill->pace.look_at != absl::InfiniteFuture();
+      owed.throughputs += buffer.fill->throughput.recheck_at != absl::InfiniteFuture();
     }
   }
   for (const auto& [id, replica] : state.replicas) {
     owed.operations += replica->pending.size();
-    owed.promises += replica->promise.has_value();
+    owed.reservations += replica->reservation.has_value();
   }
   return owed;
 }
@@ -460,12 +460,12 @@ Deadline DeadlineOfOwner(const RegistryState& state, const Deadline& deadline) {
         own.at = worker->lease_at;
       break;
     case DeadlineKind::kRetry:
-    case DeadlineKind::kPace: {
+    case DeadlineKind::kThroughput: {
       own.buffer = deadline.buffer;
       const Buffer* buffer = FindBuffer(state, deadline.buffer);
       if (buffer == nullptr || buffer->fill == nullptr) break;
       const Fill& fill = *buffer->fill;
-      own.at = deadline.kind == DeadlineKind::kRetry ? fill.retry_at : fill.pace.look_at;
+      own.at = deadline.kind == DeadlineKind::kRetry ? fill.retry_at : fill.throughput.recheck_at;
       break;
     }
     case DeadlineKind::kOperation: {
@@ -477,19 +477,20 @@ Deadline DeadlineOfOwner(const RegistryState& state, const Deadline& deadline) {
       if (pending != replica->pending.end()) own.at = pending->second.ends_at();
       break;
     }
-    case DeadlineKind::kPromise: {
+    case DeadlineKind::kReservation: {
       own.replica = deadline.replica;
       const Replica* replica = FindReplica(state, deadline.replica);
-      if (replica != nullptr && replica->promise.has_value()) own.at = replica->promise->until;
+      if (replica != nullptr && replica->reservation.has_value())
+        own.at = replica->reservation->until;
       break;
     }
   }
   return own;
 }
 
-// Every worker has a lease, every operation, every promise and every fill with a retry or a look at
-// its pace its deadline, and nothing else has one. As no two deadlines are equal, it is enough that
-// each of them is its owner's and that there are as many as owners.
+// Every worker has a lease, every operation, every reservation and every fill with a retry or a
+// look at its throughput its deadline, and nothing else has one. As no two deadlines are equal, it
+// is enough that each of them is its owner's and that there are as many as owners.
 absl::Status CheckDeadlines(const RegistryState& state) {
   DeadlineCount found;
   for (const Deadline& deadline : state.deadlines) {
@@ -499,17 +500,18 @@ absl::Status CheckDeadlines(const RegistryState& state) {
     }
     found.leases += deadline.kind == DeadlineKind::kLease;
     found.retries += deadline.kind == DeadlineKind::kRetry;
-    found.paces += deadline.kind == DeadlineKind::kPace;
+    found.throughputs += deadline.kind == DeadlineKind::kThroughput;
     found.operations += deadline.kind == DeadlineKind::kOperation;
-    found.promises += deadline.kind == DeadlineKind::kPromise;
+    found.reservations += deadline.kind == DeadlineKind::kReservation;
   }
   const DeadlineCount owed = DeadlinesOwed(state);
   if (found == owed) return absl::OkStatus();
-  return Broken("whatever waits has its deadline",
-                absl::StrCat(found.leases, " of ", owed.leases, " leases, ", found.retries, " of ",
-                             owed.retries, " retries, ", found.paces, " of ", owed.paces,
-                             " looks, ", found.operations, " of ", owed.operations, " operations, ",
-                             found.promises, " of ", owed.promises, " promises"));
+  return Broken(
+      "whatever waits has its deadline",
+      absl::StrCat(found.leases, " of ", owed.leases, " leases, ", found.retries, " of ",
+                   owed.retries, " retries, ", found.throughputs, " of ", owed.throughputs,
+                   " looks, ", found.operations, " of ", owed.operations, " operations, ",
+                   found.reservations, " of ", owed.reservations, " reservations"));
 }
 
 }  // namespace

@@ -206,7 +206,7 @@ absl::Status JoinTransaction::CanApply(const RegistryState& state) const {
     return absl::AbortedError(absl::StrCat(
         "the result of operation ", number.value, " of ", NameOf(*own).ToString(), " ", kForgotten,
         ": its group has ended ", replica.finished.value, " operations, and the last ",
-        kMaxResultsKept, " of this reign are remembered"));
+        kMaxResultsKept, " of this epoch are remembered"));
   }
   const OperationNumber expected = std::max(own->last_started, replica.finished).Next();
   if (number > expected) {
@@ -235,16 +235,16 @@ void JoinTransaction::Apply(Turn& turn) const {
       NoteOtherCall(own);
       return SendError(turn, own, request, std::move(status));
     }
-    const bool unpublished = TookAway(finished);
-    // Ended in another reign, before this rank had said what it holds.
+    const bool unpublished = DroppedContent(finished);
+    // Ended in another epoch, before this rank had said what it holds.
     const bool latest = number == replica.finished && replica.phase == ReplicaPhase::kHolding;
     const bool received = replica.role == BufferRole::kStreaming && HeadOf(replica) == nullptr;
     // After a bad end this rank drains alone, once it has heard; after a good one it may copy
     // first.
     const bool ended_badly = finished.kind == OperationKind::kUnpublish && !finished.status.ok() &&
-                             !finished.offload_first;
+                             !finished.must_offload;
     if ((unpublished && latest) || received) {
-      TakeAway(turn, replica, number);
+      DropReplicaContent(turn, replica, number);
     } else if (ended_badly && is_latest_start) {
       LetGoAlone(turn, own, number);
     }

@@ -36,7 +36,7 @@ VersionInfo VersionOf(const KeptResult& kept) {
 // publishes next follows from them. A copy beside the buffer, or a publish, tells nothing of that.
 bool ShowsPresentLineage(const Buffer& buffer, const FinishedOperation& result) {
   const bool moved = result.status.ok() && result.kind == OperationKind::kUpdate &&
-                     !result.offload_first && result.outcome != UpdateOutcome::kNotAvailable;
+                     !result.must_offload && result.outcome != UpdateOutcome::kNotAvailable;
   const bool primary =
       TH_MUTATE(kTrainOnCopies, buffer.replica->role == BufferRole::kPrimary, true);
   const bool holds = buffer.content.has_value() && buffer.content->complete &&
@@ -62,7 +62,7 @@ void SendFinished(Turn& turn, const Buffer& buffer, const FinishedOperation& res
                          .not_available = result.not_available,
                          .version = result.version,
                          .lineage = worker.lineage,
-                         .offload_first = result.offload_first,
+                         .must_offload = result.must_offload,
                          .seed_copy = result.seed_copy,
                          .event = event});
 }
@@ -88,7 +88,7 @@ absl::Status CheckAnswer(const Buffer& buffer, const FinishedOperation& result,
                          const StartOperation& request) {
   // What has to be offloaded first is what the group holds, not what it asked for.
   const bool names =
-      result.status.ok() && !result.offload_first && result.outcome != UpdateOutcome::kNotAvailable;
+      result.status.ok() && !result.must_offload && result.outcome != UpdateOutcome::kNotAvailable;
   if (!names) return absl::OkStatus();
   const std::string why =
       TH_MUTATE(kHandOutAnyResult, WhyNoAnswer(request, result.version), std::string());

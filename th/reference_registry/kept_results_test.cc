@@ -79,7 +79,7 @@ TEST_F(KeptResultsTest, OutliveTheVersion) {
   EveryReplicaMovesTo(version, OperationNumber(1));
   model_.versions.clear();
   EXPECT_EQ(Copies(), 1u);
-  EveryReplicaMovesTo(version, OperationNumber(2));  // as an earlier reign's result names it
+  EveryReplicaMovesTo(version, OperationNumber(2));  // as an earlier epoch's result names it
   EXPECT_EQ(Copies(), 1u + kReplicas) << "nobody can tell that they are the same";
 }
 

@@ -8,7 +8,7 @@
 #include "th/reference_registry/assignment.h"
 #include "th/reference_registry/holders.h"
 #include "th/reference_registry/uplinks.h"
-#include "th/scheduler/comparable_paces.h"
+#include "th/scheduler/comparable_throughputs.h"
 #include "th/scheduler/link_rate.h"
 #include "th/scheduler/scheduler.h"
 #include "th/scheduler/slow_source.h"
@@ -168,9 +168,9 @@ void ForgetLimits(Turn& turn, const Shard& shard, double rate) {
 uint64_t ExpectedBytes(const Turn& turn, const Buffer& buffer) {
   const uint64_t told = BytesOf(buffer);
   if (buffer.content->complete || buffer.fill == nullptr) return told;
-  const FillPace& pace = buffer.fill->pace;
-  if (turn.now - pace.told_at > 2 * kPaceWindow) return told;
-  const double since = pace.passing * absl::ToDoubleSeconds(turn.now - pace.told_at);
+  const FillThroughput& throughput = buffer.fill->throughput;
+  if (turn.now - throughput.told_at > 2 * kThroughputWindow) return told;
+  const double since = throughput.passing * absl::ToDoubleSeconds(turn.now - throughput.told_at);
   return std::min(buffer.bytes, told + static_cast<uint64_t>(since));
 }
 
@@ -206,7 +206,7 @@ void MakeWay(Turn& turn, Buffer& reader) {
   const Buffer* place = GoodPlace(turn, reader, choices);
   if (place == nullptr || ReadersThatStay(*place, reader) > 0) return;
   if (!HasEnoughFor(turn, reader, *place, *reader.worker->link.limit())) {
-    return SetLook(turn, reader, turn.now + kLookForPlace);
+    return SetRecheck(turn, reader, turn.now + kLookForPlace);
   }
   GiveSources(turn, reader, choices);
 }

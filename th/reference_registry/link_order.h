@@ -3,13 +3,15 @@
 //
 // What is known of a worker's link is in Worker::link (th/scheduler/link_rate.h). A limit is noted
 //  - where another reader of the same source gets kFasterBy as much at the same time;
-//  - where the reader left its source for another one, and is no better off (pace.h);
-//  - where the pace drops from a source to its reader, which has readers of its own: they take its
+//  - where the reader left its source for another one, and is no better off (throughput.h);
+//  - where the throughput drops from a source to its reader, which has readers of its own: they
+//  take its
 //    place, and it goes to the end. The limit is one for a trial until the next reader of that
-//    source has told its pace, and is kept from then on, whatever that is: at the end of the chain
-//    the reader costs nobody anything. If the next one gets no more, the source may be to blame,
-//    and is left as pace.h has it; after kMaxTrials such trials the limits are forgotten;
-//  - where the pace drops to a reader at the end of a chain, and it has no better source.
+//    source has told its throughput, and is kept from then on, whatever that is: at the end of the
+//    chain the reader costs nobody anything. If the next one gets no more, the source may be to
+//    blame, and is left as throughput.h has it; after kMaxTrials such trials the limits are
+//    forgotten;
+//  - where the throughput drops to a reader at the end of a chain, and it has no better source.
 // Where everybody gets what the first reader below a complete holder gets, either of the two may
 // hold them back. So that reader steps aside for a trial, if that costs little: the shard has many
 // segments left, or this is not the first version that comes from that holder.

@@ -86,7 +86,7 @@ TEST_F(LinkOrderTest, AReaderThatHoldsOthersBackGoesToTheEnd) {
   EXPECT_EQ(SourceOf(1), at(4));
 }
 
-TEST_F(LinkOrderTest, TheOrderInWhichPacesAreToldDoesNotMatter) {
+TEST_F(LinkOrderTest, TheOrderInWhichThroughputsAreToldDoesNotMatter) {
   for (size_t i : {4, 3, 2, 1}) Tell(i, kGood / 2);
   EXPECT_EQ(SourceOf(2), at(1)) << "nobody has told yet that there is more to get";
   Tell(0, kGood);

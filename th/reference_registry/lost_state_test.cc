@@ -52,7 +52,7 @@ TEST_F(LostStateTest, AHigherEpochThanItsOwnIsLearnedAndPassed) {
   const Epoch lived_in = hub_.epoch();
   hub_.RestartWith(backup);
   ASSERT_LT(hub_.epoch(), lived_in);
-  hub_.Advance(registry::kShortestReign);
+  hub_.Advance(registry::kShortestEpoch);
   EXPECT_FALSE(trainer_.Resume({}));
   EXPECT_THAT(trainer_.refused.status,
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("begins again")));
@@ -62,7 +62,7 @@ TEST_F(LostStateTest, AHigherEpochThanItsOwnIsLearnedAndPassed) {
   ExpectFetchable("rollout");
 }
 
-TEST_F(LostStateTest, OneEpochOfTwoReignsIsPassedToo) {
+TEST_F(LostStateTest, AnEqualEpochOfAnotherIdIsPassedToo) {
   hub_.RestartEmpty();
   ASSERT_EQ(hub_.epoch(), trainer_.joined_epoch);
   ASSERT_TRUE(TrainerComesBack());
@@ -70,22 +70,22 @@ TEST_F(LostStateTest, OneEpochOfTwoReignsIsPassedToo) {
   ExpectFetchable("rollout");
 }
 
-TEST_F(LostStateTest, ClaimsCannotKeepTheServerBusyWithNewReigns) {
+TEST_F(LostStateTest, ClaimsCannotKeepTheServerBusyWithNewEpochs) {
   TestRank stranger(hub_, "stranger", 0, 1);
   stranger.worker = WorkerId(1);
   for (uint32_t epoch = 10; epoch < 20; ++epoch) {
     stranger.joined_epoch = Epoch(epoch);
     EXPECT_FALSE(stranger.Resume({}));
-    EXPECT_LE(stranger.refused.retry_after, registry::kShortestReign);
+    EXPECT_LE(stranger.refused.retry_after, registry::kShortestEpoch);
   }
   EXPECT_EQ(hub_.epoch(), Epoch(11)) << "the first of them was believed";
-  hub_.Advance(registry::kShortestReign);
+  hub_.Advance(registry::kShortestEpoch);
   EXPECT_FALSE(stranger.Resume({}));
   EXPECT_EQ(hub_.epoch(), Epoch(20));
 }
 
 TEST_F(LostStateTest, AnEpochBeyondAllIsRefusedAndLocksNobodyOut) {
-  hub_.Advance(registry::kShortestReign);
+  hub_.Advance(registry::kShortestEpoch);
   TestRank stranger(hub_, "stranger", 0, 1);
   stranger.worker = WorkerId(1);
   stranger.joined_epoch = Epoch(~uint32_t{0});
@@ -107,7 +107,7 @@ TEST_F(LostStateTest, ANewcomerWaitsForThoseThatComeBackToALostState) {
   survivor.worker = WorkerId(7);
   survivor.joined_epoch = Epoch(1);
   survivor.cluster = trainer_.cluster;
-  survivor.reign = trainer_.reign;
+  survivor.epoch_id = trainer_.epoch_id;
   ASSERT_TRUE(ComesBack(survivor, {}));
   TestRank reader = Rollout(hub_, "reader");
   reader.Update();
@@ -167,7 +167,7 @@ TEST_F(LostStateTest, WhoJoinedALostStateIsNotBehindWhatItLearnsLater) {
   hub_.RestartEmpty();
   TestRank early = Rollout(hub_, "early");
   TestRank later = Rollout(hub_, "later");
-  hub_.Advance(registry::kShortestReign);
+  hub_.Advance(registry::kShortestEpoch);
   ASSERT_FALSE(reader.Resume({}));  // the server begins again
   ASSERT_TRUE(ComesBack(early, {early.Announced()}));
   ASSERT_TRUE(ComesBack(reader, {}));
@@ -191,7 +191,7 @@ TEST_F(LostStateTest, WhoMissedAForgottenRollBackStaysBehindIt) {
   ASSERT_OK(back.status);
   reader.lineage = back.lineage;
   hub_.RestartWith(backup);
-  hub_.Advance(registry::kShortestReign);
+  hub_.Advance(registry::kShortestEpoch);
   ASSERT_TRUE(ComesBack(reader, {}));
   ASSERT_TRUE(ComesBack(trainer_, {trainer_.Announced()}));
   hub_.Advance(RegistryLimits().recovery_window);
@@ -199,7 +199,7 @@ TEST_F(LostStateTest, WhoMissedAForgottenRollBackStaysBehindIt) {
   EXPECT_THAT(trainer_.Finished().status, StatusIs(absl::StatusCode::kFailedPrecondition));
 }
 
-// The backup is of the reign in which they live, and was made before the roll-back.
+// The backup is of the epoch in which they live, and was made before the roll-back.
 TEST_F(LostStateTest, ALabelThatAForgottenRollBackMayHaveFreedNamesAnotherVersion) {
   trainer_.Unpublish();
   trainer_.Done();
@@ -214,7 +214,7 @@ TEST_F(LostStateTest, ALabelThatAForgottenRollBackMayHaveFreedNamesAnotherVersio
   ASSERT_OK(back.status);
   trainer_.lineage = back.lineage;
   hub_.RestartWith(backup);
-  hub_.Advance(registry::kShortestReign);
+  hub_.Advance(registry::kShortestEpoch);
   ASSERT_TRUE(ComesBack(trainer_, {trainer_.Announced()}));
   EXPECT_EQ(hub_.model().lineage, back.lineage);
   hub_.Restart();
@@ -235,7 +235,7 @@ TEST_F(LostStateTest, WhoStillHoldsAVersionThatAForgottenRollBackMayHaveWithdraw
   ASSERT_OK(back.status);
   reader.lineage = back.lineage;
   hub_.RestartWith(backup);
-  hub_.Advance(registry::kShortestReign);
+  hub_.Advance(registry::kShortestEpoch);
   ASSERT_TRUE(ComesBack(reader, {reader.Announced()}));
   EXPECT_EQ(hub_.model().high_water_label, "");
   ASSERT_TRUE(TrainerComesBack());
@@ -250,7 +250,7 @@ TEST_F(LostStateTest, ALabelThatAHolderHasBroughtBackOutlastsARestart) {
   const RegistryHarness::SavedState backup = hub_.Save();
   reader.lineage = hub_.Command({"key", RollBack{LatestVersion{}}}).lineage;
   hub_.RestartWith(backup);
-  hub_.Advance(registry::kShortestReign);
+  hub_.Advance(registry::kShortestEpoch);
   ASSERT_TRUE(ComesBack(reader, {reader.Announced()}));
   ASSERT_EQ(hub_.model().high_water_label, "");
   ASSERT_TRUE(TrainerComesBack());
@@ -268,7 +268,7 @@ TEST_F(LostStateTest, AVersionThatTookItsLabelFromOneOfTheBackupIsLearned) {
   later.Publish("step-1");
   const VersionInfo second = later.Finished().version;
   hub_.RestartWith(backup);
-  hub_.Advance(registry::kShortestReign);
+  hub_.Advance(registry::kShortestEpoch);
   ASSERT_TRUE(ComesBack(later, {later.Holding(second, true, "other")}));
   EXPECT_TRUE(later.HearsNone<PublicationRefused>());
   EXPECT_EQ(hub_.model().high_water, second.sequence);
@@ -290,7 +290,7 @@ TEST_F(LostStateTest, AWorkerOfALostStateHasAnIdOfItsOwn) {
   TestRank other(hub_, "other", 0, 1);
   ASSERT_TRUE(other.Join());
   ASSERT_EQ(other.worker, trainer_.worker) << "both were the first of a first epoch";
-  hub_.Advance(registry::kShortestReign);
+  hub_.Advance(registry::kShortestEpoch);
   ASSERT_TRUE(TrainerComesBack());
   ASSERT_TRUE(ComesBack(other, {}));
   EXPECT_NE(other.worker, trainer_.worker);
@@ -303,7 +303,7 @@ TEST_F(LostStateTest, AnOldProcessDoesNotPutItsReplacementOutAfterTheStateWasLos
   hub_.RestartEmpty();
   TestRank replacement(hub_, "trainer", 0, 1);
   ASSERT_TRUE(replacement.Join());
-  hub_.Advance(registry::kShortestReign);
+  hub_.Advance(registry::kShortestEpoch);
   ASSERT_FALSE(old.Resume({}));  // the server begins again above its epoch
   ASSERT_TRUE(ComesBack(replacement, {}));
   EXPECT_FALSE(ComesBack(old, {}));
@@ -316,7 +316,7 @@ TEST_F(LostStateTest, AReplacementTakesItsRankBackFromTheOldProcessThatCameFirst
   hub_.RestartEmpty();
   TestRank replacement(hub_, "trainer", 0, 1);
   ASSERT_TRUE(replacement.Join());
-  hub_.Advance(registry::kShortestReign);
+  hub_.Advance(registry::kShortestEpoch);
   ASSERT_TRUE(ComesBack(old, {}));
   EXPECT_TRUE(ComesBack(replacement, {}));
   EXPECT_FALSE(ComesBack(old, {}));
@@ -338,7 +338,7 @@ TEST_F(LostStateTest, AnOldProcessThatAnOlderStateKnowsDoesNotPutItsReplacementO
   hub_.Restart();
   ASSERT_TRUE(ComesBack(replacement, {}));
   hub_.RestartWith(backup);
-  hub_.Advance(registry::kShortestReign);
+  hub_.Advance(registry::kShortestEpoch);
   ASSERT_TRUE(ComesBack(replacement, {}));
   EXPECT_FALSE(ComesBack(old, {}));
   EXPECT_FALSE(hub_.IsClosed(replacement.connection));
@@ -355,14 +355,14 @@ TEST_F(LostStateTest, AProcessOfTheLostTimeDoesNotPutOutWhoReplacedItSince) {
   TestRank replacement(hub_, "trainer", 0, 1);
   ASSERT_TRUE(replacement.Join());
   ASSERT_LT(replacement.joined_epoch, old.joined_epoch);
-  hub_.Advance(registry::kShortestReign);
+  hub_.Advance(registry::kShortestEpoch);
   ASSERT_TRUE(ComesBack(old, {}));
   ASSERT_TRUE(ComesBack(replacement, {}));
   EXPECT_FALSE(ComesBack(old, {}));
   EXPECT_FALSE(hub_.IsClosed(replacement.connection));
 }
 
-TEST_F(LostStateTest, TheHigherWorkerIdOfOneLostReignWins) {
+TEST_F(LostStateTest, TheHigherWorkerIdOfOneLostEpochWins) {
   trainer_.Disconnect();
   TestRank replacement(hub_, "trainer", 0, 1);
   ASSERT_TRUE(replacement.Join());
@@ -391,11 +391,11 @@ TEST_F(LostStateTest, AStrangerNeverHearsTheSecretOfAnAbsentWorker) {
   stranger.worker = trainer_.worker;
   stranger.joined_epoch = trainer_.joined_epoch;
   stranger.cluster = ClusterId(999);
-  stranger.reign = trainer_.reign;
+  stranger.epoch_id = trainer_.epoch_id;
   ASSERT_TRUE(ComesBack(stranger, {}));
   EXPECT_NE(stranger.worker, trainer_.worker);
   EXPECT_FALSE(stranger.secret == DeriveMembershipSecret(hub_.identity().key, trainer_.worker,
-                                                         hub_.identity().reign()));
+                                                         hub_.identity().epoch_id()));
   EXPECT_TRUE(TrainerComesBack());
 }
 
@@ -403,7 +403,7 @@ TEST_F(LostStateTest, AStrangerDoesNotTakeTheRankOfAMember) {
   TestRank stranger = trainer_;
   stranger.cluster = ClusterId(999);
   trainer_.Disconnect();
-  hub_.Advance(registry::kShortestReign);
+  hub_.Advance(registry::kShortestEpoch);
   hub_.Restart();
   ASSERT_TRUE(TrainerComesBack());
   EXPECT_FALSE(ComesBack(stranger, {}));

@@ -101,7 +101,7 @@ absl::Status MayResume(const RegistryState& state, const JoinRequest& request) {
                                            request.name.ToString(), " by ", DescribeHolder(*holder),
                                            "; join again as a new process"));
   }
-  if (claim.cluster == state.identity.cluster && claim.reign == state.identity.reign()) {
+  if (claim.cluster == state.identity.cluster && claim.epoch_id == state.identity.epoch_id()) {
     return absl::AbortedError(absl::StrCat(
         "the membership of worker ", claim.worker.value, " as rank ", request.name.ToString(),
         " has ended: its lease ran out, it left or it was replaced; join again"));
@@ -285,8 +285,8 @@ void Greet(Turn& turn, const Worker& worker, const ProtocolHello& hello) {
               .lease = turn.state.limits.lease,
               .progress_interval = turn.state.limits.progress_interval,
               .cluster = identity.cluster,
-              .reign = identity.reign(),
-              .secret = DeriveMembershipSecret(identity.key, worker.id, identity.reign())});
+              .epoch_id = identity.epoch_id(),
+              .secret = DeriveMembershipSecret(identity.key, worker.id, identity.epoch_id())});
 }
 
 void SendGroupChanged(Turn& turn, const Group& group, const RankName& cause, const Worker* except) {
@@ -305,13 +305,13 @@ void BeginGeneration(Turn& turn, Group& group, const RankName& cause, absl::stri
                                                     "; all ranks must ask again")));
   RestartNumbering(group);
   group.generation = generation;
-  group.counts_as_in = ReignId();
+  group.counts_as_in = EpochId();
   SendGroupChanged(turn, group, cause, except);
 }
 
 constexpr absl::string_view kReplaced = "was replaced by a new process";
 
-// One that no group of this name has had, in this reign or before: the epoch is its high half.
+// One that no group of this name has had, in this epoch or before: the epoch is its high half.
 GroupGeneration NewGeneration(const Turn& turn, const Group& group, GroupGeneration claimed) {
   return std::max({group.generation, claimed, turn.state.last_ended_generation}).Next();
 }
@@ -327,7 +327,7 @@ void JoinFresh(Turn& turn, Group& group, Worker& worker) {
 constexpr absl::string_view kCountsOtherwise =
     "came back counting the group's operations otherwise than those before it";
 
-// Reconciles the group's generation with that of a returning member of an earlier reign:
+// Reconciles the group's generation with that of a returning member of an earlier epoch:
 //   first member of the group, and no results of its generation can have been forgotten here: the
 //       group takes over its generation;
 //   same generation, numbered by the same state: nothing changes;
@@ -336,11 +336,11 @@ constexpr absl::string_view kCountsOtherwise =
 //   otherwise: the group begins a generation above both, and pending operations end with ABORTED.
 // The last case includes the first member to return to a group of new processes: they count from
 // the present generation on, and it does not. Equal generations are the same only if this state
-// knows the reigns of both claims, or both are of the same unknown reign.
+// knows the epoch ids of both claims, or both have the same unknown one.
 void Adopt(Turn& turn, Group& group, const Worker& worker, const ResumeClaim& claim) {
   const bool is_first = group.seen.empty();
   const bool has_others = std::exchange(group.adopted, true);
-  const ReignId counts_as_in = IsKnown(turn.state, claim) ? ReignId() : claim.reign;
+  const EpochId counts_as_in = IsKnown(turn.state, claim) ? EpochId() : claim.epoch_id;
   group.seen.insert(worker.name.rank);
   const bool results_may_be_forgotten = TH_MUTATE(
       kRunForgottenAgain, claim.group_generation <= turn.state.last_forgotten_results, false);
@@ -352,7 +352,7 @@ void Adopt(Turn& turn, Group& group, const Worker& worker, const ResumeClaim& cl
   const bool same_numbering = has_others && claim.group_generation == group.generation &&
                               TH_MUTATE(kMixNumberings, counts_as_in == group.counts_as_in, true);
   const bool missed_nothing =
-      TH_MUTATE(kCountAnewForEveryRank,
+      TH_MUTATE(kBumpGroupGenerationForEveryRank,
                 has_others && claim.group_generation < group.generation && !group.has_ended, false);
   if (!same_numbering && !missed_nothing) {
     BeginGeneration(turn, group, worker.name, kCountsOtherwise,
@@ -433,12 +433,12 @@ absl::Duration RetryAfter(const RegistryState& state, const JoinRequest& request
   return std::max(state.limits.lease - (now - holder->last_heard), absl::Milliseconds(100));
 }
 
-void CountAnew(Turn& turn, Group& group, Rank rank, absl::string_view why) {
+void BumpGroupGeneration(Turn& turn, Group& group, Rank rank, absl::string_view why) {
   BeginGeneration(turn, group, {group.name, rank}, why,
                   NewGeneration(turn, group, GroupGeneration()), /*except=*/nullptr);
 }
 
-void CountAnewIfAgain(Turn& turn, Worker& worker, const AnnouncedBuffer& announced) {
+void BumpGroupGenerationIfAgain(Turn& turn, Worker& worker, const AnnouncedBuffer& announced) {
   const bool known = worker.buffers.contains(announced.buffer);
   if (known || HasNameOfItsOwn(announced.role)) return;
   Group& group = *worker.group;
@@ -450,7 +450,7 @@ void CountAnewIfAgain(Turn& turn, Worker& worker, const AnnouncedBuffer& announc
   BeginGeneration(turn, group, worker.name,
                   absl::StrCat("has registered buffer ", announced.buffer_name, " again"),
                   NewGeneration(turn, group, announced.counts_after), /*except=*/nullptr);
-  // What its group is taken to hold since an earlier reign, this rank does not.
+  // What its group is taken to hold since an earlier epoch, this rank does not.
   const auto replica = group.replicas.find(announced.buffer_name);
   const bool held = replica != group.replicas.end() && replica->second.phase != ReplicaPhase::kIdle;
   if (held) InvalidateReplica(turn, replica->second);

@@ -68,7 +68,7 @@ struct TakeNotice {
 void ForgetIfEmpty(Turn& turn, Group& group);
 
 // The group numbers its operations from 1 again, because of what has become of a rank.
-void CountAnew(Turn& turn, Group& group, Rank rank, absl::string_view why);
+void BumpGroupGeneration(Turn& turn, Group& group, Rank rank, absl::string_view why);
 // It lost one of its calls to a change of the group that it heard of late, and would be an
 // operation behind for ever where the caller of all ranks waits for all of them.
 inline constexpr absl::string_view kLags = "is an operation behind the others";
@@ -80,7 +80,7 @@ inline constexpr absl::string_view kDrainedAlone = "has unpublished what its gro
 inline constexpr absl::string_view kFailedAlone = "has failed what its group was to offload for";
 // It has registered a buffer under a name whose numbers are used in this generation, or were by the
 // buffer that it freed: results of that one are never told to the new one.
-void CountAnewIfAgain(Turn& turn, Worker& worker, const AnnouncedBuffer& announced);
+void BumpGroupGenerationIfAgain(Turn& turn, Worker& worker, const AnnouncedBuffer& announced);
 
 // The lease's time has come: removes the worker, or looks again later when it was heard since.
 void CheckLease(Turn& turn, Worker& worker);

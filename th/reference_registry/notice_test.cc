@@ -152,7 +152,7 @@ TEST_F(NoticeTest, AReplicaThatLeavesDoesNotStay) {
   StartOperation unpublish = trainer_.UnpublishRequest();
   unpublish.keep_retained = true;
   trainer_.Start(unpublish);
-  EXPECT_TRUE(trainer_.Finished().offload_first);
+  EXPECT_TRUE(trainer_.Finished().must_offload);
 }
 
 TEST_F(NoticeTest, TheLastReplicaOfARetainedVersionIsSpokenOfBeforeAndAfterItGoes) {
@@ -185,7 +185,7 @@ TEST_F(NoticeTest, WhoLeavesAndUnpublishesBeforeStaysFetchableUntilThen) {
   StartOperation unpublish = last.UnpublishRequest();
   unpublish.keep_retained = true;
   last.Start(unpublish);
-  EXPECT_TRUE(last.Finished().offload_first);
+  EXPECT_TRUE(last.Finished().must_offload);
   EXPECT_THAT(hub_.Log(), Not(HasSubstr("retained version lost: step-2")));
 }
 

@@ -11,8 +11,8 @@ namespace {
 void ShiftFill(Fill& fill, absl::Duration pause) {
   fill.grace_ends += pause;
   fill.retry_at += pause;
-  fill.pace.look_at += pause;
-  fill.asks_at += pause;
+  fill.throughput.recheck_at += pause;
+  fill.deferred_until += pause;
   for (Exclusion& exclusion : fill.exclusions) exclusion.retry_at += pause;
 }
 
@@ -35,7 +35,7 @@ void MovePastPause(RegistryState& state, absl::Duration pause, absl::Time now) {
       transaction.complete_by += pause;
     }
     replica->copy_awaited_until += pause;
-    if (replica->promise.has_value()) replica->promise->until += pause;
+    if (replica->reservation.has_value()) replica->reservation->until += pause;
   }
   for (auto& [digest, record] : state.layouts) record.asked_at += pause;
   absl::btree_set<Deadline> moved;

@@ -25,7 +25,7 @@ bool HasPublisher(const Version& version, const std::string& form) {
 // True when the replica may be repeating the publication that made the version: an earlier server
 // carried it out, and the ranks have not heard the result. The form then has no other publisher.
 bool MayBeAskedAgain(const RegistryState& state, const Version& version, const Replica& replica) {
-  return state.adopting && version.from_earlier_reign && replica.group->adopted &&
+  return state.adopting && version.from_earlier_epoch && replica.group->adopted &&
          !replica.finished_here && !HasPublisher(version, replica.form);
 }
 

@@ -185,7 +185,7 @@ TEST_F(UnsummedRestartTest, AnotherProcessIsRefused) {
   EXPECT_THAT(second_.Finished().status, StatusIs(absl::StatusCode::kAlreadyExists));
 }
 
-// It lived in the earlier reign too, and might ask again for its own.
+// It lived in the earlier epoch too, and might ask again for its own.
 TEST_F(UnsummedTest, AGroupThatComesBackIsRefusedWhereThePublisherHas) {
   second_.JoinAndRegister();
   hub_.Restart();

@@ -52,7 +52,7 @@ bool MayBeBroughtBack(const RegistryState& state, const Replica& replica,
                       const PublishOperation& publish) {
   if (!state.adopting || publish.derived_from.has_value()) return false;
   const Version* version = LabelledVersion(*replica.group->model, publish);
-  return version != nullptr && version->from_earlier_reign &&
+  return version != nullptr && version->from_earlier_epoch &&
          !MayBePublishedAgain(state, *version, replica);
 }
 
@@ -203,7 +203,7 @@ absl::Status CanTakePart(const RegistryState& state, Version& version, const Buf
   const bool further = version.phase == VersionPhase::kPublished && HasForm(version, buffer.form);
   if (!further) return absl::OkStatus();
   TH_RETURN_IF_ERROR(CheckComparable(state, version, buffer));
-  if (version.from_earlier_reign) return absl::OkStatus();
+  if (version.from_earlier_epoch) return absl::OkStatus();
   if (FindShard(version, ShardKeyOf(buffer)) != nullptr) return absl::OkStatus();
   return LabelInUseError(version, DescribeMissingLayout(state, version, buffer));
 }
@@ -466,7 +466,7 @@ bool IsOwnWord(const Buffer& buffer) {
 bool MayBeOverruled(const RegistryState& state, const Buffer& buffer) {
   return TH_MUTATE(kBelieveTheFirstPublisher, state.adopting, false) &&
          !LacksSums(state, buffer.layout) && IsOwnWord(buffer) &&
-         buffer.shard->version->from_earlier_reign;
+         buffer.shard->version->from_earlier_epoch;
 }
 
 }  // namespace
@@ -531,7 +531,7 @@ bool AgreeOnRoot(Turn& turn, Buffer& buffer, const Digest& root) {
 }
 
 void SettleRootsByFirstPublishers(Turn& turn, Version& version) {
-  if (version.from_earlier_reign && turn.state.adopting) return;
+  if (version.from_earlier_epoch && turn.state.adopting) return;
   for (auto& [key, shard] : version.shards) {
     if (!shard.root.has_value()) SettleByFirstPublisher(turn, shard);
   }

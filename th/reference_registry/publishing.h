@@ -39,7 +39,7 @@ struct SealShard {
 // Handles the report of `buffer` that its shard has `root`. Returns false when the buffer is
 // refused. A reader's report settles an unknown root, because a server has sent the reader that
 // root. A publisher, or its offload copy, reports what it has summed itself: for a version of an
-// earlier reign that report is kept, and settles nothing, until adoption ends.
+// earlier epoch that report is kept, and settles nothing, until adoption ends.
 bool AgreeOnRoot(Turn& turn, Buffer& buffer, const Digest& root);
 // Sends the buffer's worker the root and its receipt. Does nothing while the root is unknown.
 void TellRoot(Turn& turn, const Buffer& buffer);
@@ -50,7 +50,7 @@ bool IsGenuineFor(const RegistryState& state, const Shard& shard, const RootRece
 // Settles an unknown root by a genuine receipt, and refuses every publisher that differs.
 void TakeReceipt(Turn& turn, Shard& shard, const RootReceipt& receipt);
 // Settles the roots that no reader has reported by their first publishers, once no worker of an
-// earlier reign can come back any more.
+// earlier epoch can come back any more.
 void SettleRootsByFirstPublishers(Turn& turn, Version& version);
 
 // Layouts without checksums have the empty root: nobody needs to tell it.

@@ -33,7 +33,7 @@ void AddHighWaterVersion(Model& model) {
   }
   version.phase = VersionPhase::kPublished;
   version.announced = false;
-  version.from_earlier_reign = true;
+  version.from_earlier_epoch = true;
 }
 
 void RefuseHolding(Turn& turn, const Buffer& buffer, const HeldVersion& held, std::string why) {
@@ -58,21 +58,21 @@ const Content* RecordOf(const Buffer& buffer, const HeldVersion& held) {
   return displaced != nullptr && held.complete && IsOf(*displaced, held) ? displaced : nullptr;
 }
 
-// True when the buffer claims a root or the whole content of a version of this reign whose
+// True when the buffer claims a root or the whole content of a version of this epoch whose
 // publisher has not told its sums. Until then nobody but the publisher can have either.
 bool SaysWhatOnlyItsPublisherKnows(const Version& version, const Buffer& buffer,
                                    const HeldVersion& held) {
-  if (held.publisher || version.from_earlier_reign) return false;
+  if (held.publisher || version.from_earlier_epoch) return false;
   if (!held.root.has_value() && !held.complete) return false;
   const auto shard = version.shards.find(ShardKeyOf(buffer));
   return shard == version.shards.end() || !shard->second.root.has_value();
 }
 
-// The server knows who has published a version of its own reign, so a claim that it has not
+// The server knows who has published a version of its own epoch, so a claim that it has not
 // recorded is false.
 bool FalselyClaimsPublication(const Version& version, const Buffer& buffer,
                               const HeldVersion& held) {
-  if (!held.publisher || version.from_earlier_reign) return false;
+  if (!held.publisher || version.from_earlier_epoch) return false;
   return RecordOf(buffer, held) == nullptr;
 }
 
@@ -137,7 +137,7 @@ Version& EnsureVersion(Turn& turn, Model& model, const VersionInfo& info) {
     model.attribute_bytes += MemoryOf(version.info.attributes);
     version.phase = VersionPhase::kPublished;
     version.announced = true;
-    version.from_earlier_reign = true;
+    version.from_earlier_epoch = true;
     TakeLabel(turn, version);
     KeepLabelOfHighWater(turn, model, info);
     EvaluateWaiting(turn);  // a publish under its label may wait for it
@@ -294,9 +294,9 @@ void EndReceive(Turn& turn, Replica& replica) {
 // were told to copy first must not wait for it.
 void EndWaitForCopy(Turn& turn, Replica& replica, const FinishedOperation& result) {
   const auto known = replica.results.find(result.number);
-  const bool waits = known != replica.results.end() && known->second.finished.offload_first;
-  if (!waits || result.offload_first || !result.status.ok()) return;
-  EndOffloadFirst(turn, replica, result.number);
+  const bool waits = known != replica.results.end() && known->second.finished.must_offload;
+  if (!waits || result.must_offload || !result.status.ok()) return;
+  EndMustOffload(turn, replica, result.number);
 }
 
 void TakeResult(Turn& turn, Buffer& buffer, const FinishedOperation& result) {
@@ -388,7 +388,7 @@ Numbering NumberingOf(const RegistryState& state, const Group& group, const Join
   if (!request.resume.has_value() || request.resume->group_generation != group.generation) {
     return Numbering::kOther;
   }
-  return request.resume->epoch < state.epoch ? Numbering::kOfEarlierReign : Numbering::kOfThisReign;
+  return request.resume->epoch < state.epoch ? Numbering::kOfEarlierEpoch : Numbering::kOfThisEpoch;
 }
 
 bool IsAnnounced(const JoinRequest& request, const Buffer& buffer) {
@@ -496,15 +496,15 @@ void LearnFrom(Turn& turn, const Worker& worker, const JoinRequest& request) {
   for (const AnnouncedBuffer& announced : request.buffers) {
     if (announced.held.has_value()) LearnHighWater(turn, model, claim, announced.held->version);
   }
-  const bool first = !IsKnown(state, claim) && state.foreign_reigns.size() < kMaxForeignReigns &&
-                     state.foreign_reigns.insert(claim.reign).second;
+  const bool first = !IsKnown(state, claim) && state.foreign_epochs.size() < kMaxForeignEpochs &&
+                     state.foreign_epochs.insert(claim.epoch_id).second;
   if (!first || state.adopting) return;
   Log(turn, absl::StrCat("worker ", worker.id.value, " comes from a server whose state this one ",
                          "has not: the recovery window begins again"));
   OpenWindows(state, turn.now);
 }
 
-void BeginReign(RegistryState& state, const RegistryStart& start) {
+void BeginEpoch(RegistryState& state, const RegistryStart& start) {
   state.epoch = start.epoch;
   state.identity = start.identity;
   state.began = start.now;
@@ -529,7 +529,7 @@ void Announce(Turn& turn, Worker& worker, const AnnouncedBuffer& announced, Numb
     EndReceiveWithout(turn, worker, announced, status);
     return Send(turn, worker, BufferRegistered{.buffer = announced.buffer, .status = status});
   }
-  CountAnewIfAgain(turn, worker, announced);
+  BumpGroupGenerationIfAgain(turn, worker, announced);
   update.Apply(turn);
   Buffer& buffer = worker.buffers.at(announced.buffer);
   const OperationNumber heard =
@@ -540,7 +540,7 @@ void Announce(Turn& turn, Worker& worker, const AnnouncedBuffer& announced, Numb
   if (counts_as_here && WasUnpublished(announced)) {
     buffer.last_let_go = std::max(buffer.last_let_go, heard);
   }
-  if (numbering == Numbering::kOfEarlierReign && announced.last_finished.has_value()) {
+  if (numbering == Numbering::kOfEarlierEpoch && announced.last_finished.has_value()) {
     TakeResult(turn, buffer, *announced.last_finished);
   }
   RepeatRelease(turn, buffer);
@@ -552,7 +552,7 @@ void AnnounceAll(Turn& turn, Worker& worker, const JoinRequest& request) {
                 }));
   for (const AnnouncedBuffer& announced : request.buffers) {
     const bool fits = AnnounceBuffer{worker.id, announced}.CanApply(turn.state).ok();
-    if (fits) CountAnewIfAgain(turn, worker, announced);
+    if (fits) BumpGroupGenerationIfAgain(turn, worker, announced);
   }
   const Numbering numbering = NumberingOf(turn.state, *worker.group, request);
   for (const AnnouncedBuffer& announced : request.buffers) {

@@ -1,5 +1,5 @@
 // Recovery: what a restarted server learns from its workers (buffers and their content, versions,
-// roots, the edges of the fill graph, results of earlier reigns). The same code reconciles a worker
+// roots, the edges of the fill graph, results of earlier epochs). The same code reconciles a worker
 // that reconnects.
 //
 // Two deadlines follow a restart. Until the recovery window ends, operations that must resolve a
@@ -20,19 +20,19 @@
 namespace th::registry {
 
 // At the server's start: what is durable comes alive, and when it recovers the deadlines are set.
-void BeginReign(RegistryState& state, const RegistryStart& start);
+void BeginEpoch(RegistryState& state, const RegistryStart& start);
 
 // A worker has come back. What it says of versions beyond the high-water mark, and of roll-backs,
-// is learned durably: the state was lost, or is older than its own latest reign. When it is the
-// first of a reign that this state knows nothing of (see claims.h), others come too: the recovery
+// is learned durably: the state was lost, or is older than its own latest epoch. When it is the
+// first of an epoch that this state knows nothing of (see claims.h), others come too: the recovery
 // window and the adoption begin again.
 void LearnFrom(Turn& turn, const Worker& worker, const JoinRequest& request);
 
 // Whether a worker's operation numbers mean something here.
 enum class Numbering : uint8_t {
   kOther = 1,           // of another generation of the group, or none
-  kOfThisReign = 2,     // the server gave every result itself
-  kOfEarlierReign = 3,  // the worker may know results that the server does not
+  kOfThisEpoch = 2,     // the server gave every result itself
+  kOfEarlierEpoch = 3,  // the worker may know results that the server does not
 };
 
 // All that a (re)joining worker has.

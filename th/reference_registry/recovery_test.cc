@@ -453,7 +453,7 @@ TEST_F(RestartTest, RanksOfAGroupWhoseResultsAreForgottenCountAnew) {
 }
 
 // It went on alone for many operations less than the other rank: nobody knows how they ended.
-TEST_F(RestartTest, ARankThatAsksForWhatIsForgottenMakesItsGroupCountAnew) {
+TEST_F(RestartTest, ARankThatAsksForWhatIsForgottenMakesItsGroupBumpItsGeneration) {
   std::vector<TestRank> pair = JoinedGroup(hub_, "pair", 2);
   hub_.Restart();
   for (TestRank& rank : pair) {

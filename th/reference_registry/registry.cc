@@ -38,7 +38,7 @@ struct Registry::Impl {
 
 Registry::Registry(RegistryStart start, RegistryLimits limits) : impl_(std::make_unique<Impl>()) {
   impl_->state.limits = limits;
-  registry::BeginReign(impl_->state, start);
+  registry::BeginEpoch(impl_->state, start);
 }
 
 Registry::~Registry() = default;

@@ -1,7 +1,7 @@
 // The reference server's whole state and every rule about it, pure: events in, effects out.
 //
 //   Registry registry({.epoch = opened.epoch, .durable = opened.durable,
-//                      .recovering = opened.reigned_before, .now = Now(), .key_seed = random},
+//                      .recovering = opened.started_before, .now = Now(), .key_seed = random},
 //                     RegistryLimits{});
 //   for (;;) {                                   // the driver's loop; one thread
 //     RegistryEffects effects = registry.HandleMessage(connection, message, Now());

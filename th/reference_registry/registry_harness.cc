@@ -50,7 +50,7 @@ void RegistryHarness::RestartWith(const SavedState& saved) {
 
 void RegistryHarness::Start(bool recovering, Epoch above) {
   epoch_ = above.Next();
-  identity_.reigns.emplace_back(++drawn_);
+  identity_.epoch_ids.emplace_back(++drawn_);
   ++identity_.of_this_process;
   registry_ = std::make_unique<Registry>(RegistryStart{.epoch = epoch_,
                                                        .identity = identity_,
@@ -174,7 +174,7 @@ bool TestRank::Join(JoinRequest request) {
   capability_key = joined.key;
   joined_epoch = joined.epoch;
   cluster = joined.cluster;
-  reign = joined.reign;
+  epoch_id = joined.epoch_id;
   secret = joined.secret;
   return true;
 }
@@ -185,7 +185,7 @@ ResumeClaim TestRank::Claim() const {
           .group_generation = generation,
           .lineage = lineage,
           .cluster = cluster,
-          .reign = reign,
+          .epoch_id = epoch_id,
           .secret = secret};
 }
 

@@ -188,7 +188,7 @@ class TestRank {
   AssignmentId assignment;
   Epoch joined_epoch;
   ClusterId cluster;
-  ReignId reign;
+  EpochId epoch_id;
   MembershipSecret secret;
   Refused refused;
 

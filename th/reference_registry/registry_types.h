@@ -104,17 +104,17 @@ inline constexpr Lineage kLastLineage{uint64_t{1} << 48};
 
 // The openings of one durable state that it remembers. A membership that none of them confirmed is
 // one of another state.
-inline constexpr size_t kMaxReignsKept = 256;
+inline constexpr size_t kMaxEpochsKept = 256;
 
 // Which durable state this is. As durable as the epoch.
 struct StateIdentity {
   ClusterId cluster;
   ClusterKey key;
-  // Oldest first, at most kMaxReignsKept; the last one is the present reign.
-  std::vector<ReignId> reigns;
+  // Oldest first, at most kMaxEpochsKept; the last one is that of the present epoch.
+  std::vector<EpochId> epoch_ids;
   // So many of them, the last ones, were begun by the process that runs. Not durable.
   size_t of_this_process = 0;
-  ReignId reign() const { return reigns.empty() ? ReignId() : reigns.back(); }
+  EpochId epoch_id() const { return epoch_ids.empty() ? EpochId() : epoch_ids.back(); }
   friend bool operator==(const StateIdentity&, const StateIdentity&) = default;
 };
 

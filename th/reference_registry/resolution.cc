@@ -131,7 +131,7 @@ Resolution ResolveFor(const Replica& replica, const VersionSelector& selector,
     const bool has_it = buffer->content.has_value() && buffer->content->complete &&
                         buffer->content->version == version.info.sequence;
     if (has_it) continue;
-    if (shard != version.shards.end() && !HasHope(shard->second)) return {.reason = gone};
+    if (shard != version.shards.end() && !IsCompletable(shard->second)) return {.reason = gone};
   }
   return resolved;
 }
@@ -145,7 +145,7 @@ std::vector<const Buffer*> RanksWithoutShard(const Replica& replica, const Versi
 }
 
 bool HasLostShards(const Version& version, const std::string& form) {
-  if (!version.from_earlier_reign) return false;
+  if (!version.from_earlier_epoch) return false;
   std::set<ReplicaId> seen;
   for (const auto& [key, shard] : version.shards) {
     for (const auto& [address, holder] : shard.holders) {

@@ -104,7 +104,7 @@ bool MayMakeRoom(const Replica& copy) {
 std::string NameOfCopyAskedFor(const Replica& replica) {
   if (replica.results.empty()) return "";
   const FinishedOperation& last = replica.results.rbegin()->second.finished;
-  if (!last.offload_first || !last.status.ok()) return "";
+  if (!last.must_offload || !last.status.ok()) return "";
   return CopyName(replica.buffer_name, CopyFor::kRetention, last.version.sequence,
                   replica.group->generation, last.number);
 }
@@ -167,11 +167,11 @@ void EndForWantOfRoom(Turn& turn, Replica& replica, const Transaction& transacti
   Note(turn, model.key, {EventKind::kOffloadFailed, transaction.event, replica.group->name},
        std::string(room.message()));
   FinishOperation(turn, replica, transaction.number,
-                  {.status = std::move(room), .version = version.info, .offload_first = true});
+                  {.status = std::move(room), .version = version.info, .must_offload = true});
 }
 
-void EndWithOffloadFirst(Turn& turn, Replica& replica, const Transaction& transaction,
-                         const Version& version) {
+void EndWithMustOffload(Turn& turn, Replica& replica, const Transaction& transaction,
+                        const Version& version) {
   Model& model = *replica.group->model;
   Note(turn, model.key, {EventKind::kOffloadBegun, transaction.event, replica.group->name},
        absl::StrCat(version.info.ToString(), " before its ",
@@ -179,7 +179,7 @@ void EndWithOffloadFirst(Turn& turn, Replica& replica, const Transaction& transa
   ++turn.state.counters.offloads;
   ++model.totals.offloads;
   FinishOperation(turn, replica, transaction.number,
-                  {.version = version.info, .offload_first = true});
+                  {.version = version.info, .must_offload = true});
 }
 
 void NoteLost(Turn& turn, const Model& model, const VersionInfo& version, const std::string& form,
@@ -305,8 +305,8 @@ void StopAwaiting(const Replica& copy) {
 }
 
 bool DeferToOffload(Turn& turn, Replica& replica, Transaction& transaction) {
-  if (!MayOffloadFirst(transaction)) return false;
-  if (TH_MUTATE(kTakeAwayTheLastRetained, !TakesLastOfRetained(replica), true)) return false;
+  if (!MayDemandOffload(transaction)) return false;
+  if (TH_MUTATE(kDropTheLastRetained, !TakesLastOfRetained(replica), true)) return false;
   const Version& version = *FindVersion(*replica.group->model, replica.version);
   // While there was no server its ranks may have begun this very copy.
   const std::string begun =
@@ -318,7 +318,7 @@ bool DeferToOffload(Turn& turn, Replica& replica, Transaction& transaction) {
     // All ranks make the copy. Where one is an operation behind, this one runs out of time.
     return true;
   } else if (HasRoom(replica, version, /*copies=*/1, Counted::kAllCopies, begun).ok()) {
-    EndWithOffloadFirst(turn, replica, transaction, version);
+    EndWithMustOffload(turn, replica, transaction, version);
   } else {
     LetSeedsGo(turn, *replica.group);
     replica.group->model->waiting_for_room.insert(replica.id);

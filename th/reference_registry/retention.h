@@ -4,7 +4,7 @@
 // newest complete versions of the current history. A replica *stays* while all its ranks hold their
 // shards, are connected, and it neither drains nor moves on; spot workers and those that leave (see
 // Preempt) never count. When an operation would take away the last one, it ends with
-// `offload_first` instead: the ranks copy their shards into offload buffers (an update like any
+// `must_offload` instead: the ranks copy their shards into offload buffers (an update like any
 // other, to exactly this version), and ask again. When such a copy may go: copies.h.
 //
 // A group with a notice does the same: its copy goes when it leaves, and until then it is there for
@@ -35,7 +35,7 @@ bool IsRetained(const Version& version, const std::string& form);
 std::vector<std::string> LostForms(const RegistryState& state, const Version& version);
 
 // Whether `transaction` may not go on yet, since it would take away the last replica of a retained
-// version with what `replica` holds. Then it has ended here, with offload_first and OK or a
+// version with what `replica` holds. Then it has ended here, with must_offload and OK or a
 // FAILED_PRECONDITION naming the first rank that has no memory for a copy, or it waits for room
 // (Model::waiting_for_room).
 bool DeferToOffload(Turn& turn, Replica& replica, Transaction& transaction);
@@ -51,7 +51,7 @@ void StopAwaiting(const Replica& copy);
 // counts as one. Not while ranks may come back after a restart.
 void TellLosses(Turn& turn);
 // Then: which of those that the server knows of nobody has brought back. The loss may have been
-// told in an earlier reign.
+// told in an earlier epoch.
 void TellLostSinceRestart(Turn& turn, Model& model);
 // Says which retained versions go with a worker that leaves in `notice`, unless somebody takes them
 // by then. Before it is marked.

@@ -4,7 +4,7 @@
 //     KeepLatest(1);
 //     TestRank trainer = Roomy("trainer");
 //     const VersionInfo one = Publish(trainer, "one");
-//     AskToUnpublish(trainer);  // answered with offload_first
+//     AskToUnpublish(trainer);  // answered with must_offload
 //     const TestRank copy = Offloaded(trainer, one);
 #ifndef TH_REFERENCE_REGISTRY_RETENTION_FIXTURE_H_
 #define TH_REFERENCE_REGISTRY_RETENTION_FIXTURE_H_

@@ -25,7 +25,7 @@ class RetentionRestartTest : public RetentionTest {
     std::vector<TestRank> group = RoomyGroup();
     PublishWhole(group, "one");
     for (TestRank& rank : group) AskToUnpublish(rank);
-    for (TestRank& rank : group) EXPECT_TRUE(rank.Finished().offload_first);
+    for (TestRank& rank : group) EXPECT_TRUE(rank.Finished().must_offload);
     return group;
   }
   // What the rank hears of an unpublish whose second is over.
@@ -46,7 +46,7 @@ class RetentionRestartTest : public RetentionTest {
     waits.last_finished = FinishedOperation{.number = rank.number,
                                             .kind = OperationKind::kUnpublish,
                                             .version = version,
-                                            .offload_first = true};
+                                            .must_offload = true};
     return waits;
   }
   // It has drained while no server was there.
@@ -64,7 +64,7 @@ TEST_F(RetentionRestartTest, WhatARankHasHeardIsNotDecidedAnew) {
   const VersionInfo one = PublishWhole(group, "one");
   const OperationNumber publish = group[1].number;
   for (TestRank& rank : group) AskToUnpublish(rank);
-  ASSERT_TRUE(group[0].Finished().offload_first);
+  ASSERT_TRUE(group[0].Finished().must_offload);
   hub_.Restart();
   // The other rank has not heard it, is back first, and nothing is retained any more.
   group[1].number = publish;
@@ -77,7 +77,7 @@ TEST_F(RetentionRestartTest, WhatARankHasHeardIsNotDecidedAnew) {
   hub_.Advance(absl::Seconds(2));  // beyond the recovery window
   EXPECT_TRUE(group[1].HearsNone<OperationResolved>());
   ASSERT_TRUE(group[0].Resume({WaitingForCopy(group[0], one)}));
-  EXPECT_TRUE(group[1].Finished().offload_first);
+  EXPECT_TRUE(group[1].Finished().must_offload);
 }
 
 // Back first, it brings the end of the operation along; who waits for a copy hears that end.
@@ -87,7 +87,7 @@ TEST_F(RetentionRestartTest, ARankThatDrainedAloneAndIsBackFirstEndsItForItsGrou
   const VersionInfo one = PublishWhole(group, "one");
   AskToUnpublish(group[0]);
   AskToUnpublish(group[1]);
-  ASSERT_TRUE(group[0].Finished().offload_first);
+  ASSERT_TRUE(group[0].Finished().must_offload);
   hub_.Restart();
   ASSERT_TRUE(group[1].Resume({DrainedAlone(group[1], one)}));
   ASSERT_TRUE(group[0].Resume({WaitingForCopy(group[0], one)}));
@@ -97,7 +97,7 @@ TEST_F(RetentionRestartTest, ARankThatDrainedAloneAndIsBackFirstEndsItForItsGrou
   group[0].Start(again);
   const OperationFinished finished = group[0].Finished();
   EXPECT_OK(finished.status);
-  EXPECT_FALSE(finished.offload_first);
+  EXPECT_FALSE(finished.must_offload);
 }
 
 // A server before this one has heard its end: it does not ask again.
@@ -106,14 +106,14 @@ TEST_F(RetentionRestartTest, ARankThatDrainedAloneAndIsBackLastEndsItForItsGroup
   std::vector<TestRank> group = RoomyGroup();
   const VersionInfo one = PublishWhole(group, "one");
   for (TestRank& rank : group) AskToUnpublish(rank);
-  ASSERT_TRUE(group[0].Finished().offload_first);
+  ASSERT_TRUE(group[0].Finished().must_offload);
   hub_.Restart();
   ASSERT_TRUE(group[0].Resume({WaitingForCopy(group[0], one)}));
   ASSERT_TRUE(group[1].Resume({DrainedAlone(group[1], one)}));
   const OperationFinished finished = group[0].Finished();
   EXPECT_OK(finished.status);
   EXPECT_EQ(finished.key.number, group[0].number);
-  EXPECT_FALSE(finished.offload_first);
+  EXPECT_FALSE(finished.must_offload);
 }
 
 TEST_F(RetentionRestartTest, ARankThatDrainedAloneEndsItForThoseThatWaitForACopy) {
@@ -122,7 +122,7 @@ TEST_F(RetentionRestartTest, ARankThatDrainedAloneEndsItForThoseThatWaitForACopy
   for (TestRank& rank : group) {
     const OperationFinished finished = rank.Finished();
     EXPECT_OK(finished.status);
-    EXPECT_FALSE(finished.offload_first);
+    EXPECT_FALSE(finished.must_offload);
     EXPECT_TRUE(rank.HearsNone<GroupChanged>());
   }
   EXPECT_THAT(hub_.Log(), HasSubstr("retained version lost"));
@@ -158,7 +158,7 @@ TEST_F(RetentionRestartTest, ARankThatHasDrainedInsteadOfCopyingEndsItForThoseTh
   for (TestRank& rank : group) {
     const OperationFinished finished = rank.Finished();
     EXPECT_OK(finished.status);
-    EXPECT_FALSE(finished.offload_first);
+    EXPECT_FALSE(finished.must_offload);
     EXPECT_EQ(finished.key.number, group[0].number);
     EXPECT_TRUE(rank.HearsNone<GroupChanged>());
   }
@@ -172,7 +172,7 @@ TEST_F(RetentionRestartTest, ARankThatHasDrainedInsteadOfCopyingHoldsNothingThou
   std::vector<TestRank> group = RoomyGroup();
   const VersionInfo one = PublishWhole(group, "one");
   for (TestRank& rank : group) AskToUnpublish(rank);
-  for (TestRank& rank : group) ASSERT_TRUE(rank.Finished().offload_first);
+  for (TestRank& rank : group) ASSERT_TRUE(rank.Finished().must_offload);
   std::vector<TestRank> copies;
   for (TestRank& rank : group) {
     copies.push_back(RegisteredCopy(rank, one, rank.number));
@@ -209,7 +209,7 @@ class FailedInsteadOfCopyingTest : public RetentionRestartTest {
     JoinAndRegister(others_);
     PublishWhole(others_, "two");
     for (TestRank& rank : group) AskToUpdate(rank);
-    for (TestRank& rank : group) EXPECT_TRUE(rank.Finished().offload_first);
+    for (TestRank& rank : group) EXPECT_TRUE(rank.Finished().must_offload);
     return group;
   }
 
@@ -241,7 +241,7 @@ TEST_F(FailedInsteadOfCopyingTest, NobodyWaitsInAGroupOfOneRank) {
   TestRank other = Roomy("other");
   Publish(other, "two");
   AskToUpdate(alone);
-  ASSERT_TRUE(alone.Finished().offload_first);
+  ASSERT_TRUE(alone.Finished().must_offload);
   alone.Fail(absl::DeadlineExceededError("no end after 1s"));
   EXPECT_TRUE(alone.HearsNone<GroupChanged>());
 }
@@ -254,7 +254,7 @@ TEST_F(RetentionRestartTest, AnUnpublishThatRunsOutOfTimeBehindAnotherOperationS
   const OperationFinished finished = UnpublishWithinASecond(group[0], /*keep_retained=*/true);
   EXPECT_THAT(finished.status,
               StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("waited for operation 1")));
-  EXPECT_TRUE(finished.offload_first);
+  EXPECT_TRUE(finished.must_offload);
 }
 
 TEST_F(RetentionRestartTest, AnUnpublishThatRunsOutOfTimeWhileTheServerRecoversStaysPublished) {
@@ -268,13 +268,13 @@ TEST_F(RetentionRestartTest, AnUnpublishThatRunsOutOfTimeWhileTheServerRecoversS
   ASSERT_TRUE(group[0].Resume({still}));
   const OperationFinished finished = UnpublishWithinASecond(group[0], /*keep_retained=*/true);
   EXPECT_THAT(finished.status, StatusIs(absl::StatusCode::kDeadlineExceeded));
-  EXPECT_TRUE(finished.offload_first);
+  EXPECT_TRUE(finished.must_offload);
 }
 
 TEST_F(RetentionRestartTest, OneThatDoesNotAskToKeepItDrainsAsItSaid) {
   std::vector<TestRank> group = RoomyGroup();
   group[0].Publish("one");
-  EXPECT_FALSE(UnpublishWithinASecond(group[0], /*keep_retained=*/false).offload_first);
+  EXPECT_FALSE(UnpublishWithinASecond(group[0], /*keep_retained=*/false).must_offload);
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ TEST_F(RetentionTest, TheLastReplicaIsOffloadedFirst) {
   AskToUnpublish(trainer);
   const OperationFinished asked = trainer.Finished();
   EXPECT_OK(asked.status);
-  EXPECT_TRUE(asked.offload_first);
+  EXPECT_TRUE(asked.must_offload);
   EXPECT_EQ(asked.version, one);
   EXPECT_TRUE(trainer.HearsNone<OperationResolved>());
 
@@ -44,7 +44,7 @@ TEST_F(RetentionTest, TheLastReplicaIsOffloadedFirst) {
   EXPECT_EQ(rollout.Fill().buffer, copy.address());
 }
 
-TEST_F(RetentionTest, ALateRankHearsWhatToOffloadFirstWhateverItHasAskedFor) {
+TEST_F(RetentionTest, ALateRankHearsWhatToOffloadWhateverItHasAskedFor) {
   KeepLatest(2);
   std::vector<TestRank> pair;
   for (uint32_t rank = 0; rank < 2; ++rank) {
@@ -58,7 +58,7 @@ TEST_F(RetentionTest, ALateRankHearsWhatToOffloadFirstWhateverItHasAskedFor) {
   TestRank next = Roomy("next");
   const VersionInfo two = Publish(next, "two");
   for (TestRank& rank : pair) AskToUpdate(rank);
-  ASSERT_TRUE(pair[0].Finished().offload_first);
+  ASSERT_TRUE(pair[0].Finished().must_offload);
   pair[1].Finished();
   StartOperation late = pair[1].UpdateRequest(two.sequence);
   late.key.number = pair[1].number;
@@ -66,7 +66,7 @@ TEST_F(RetentionTest, ALateRankHearsWhatToOffloadFirstWhateverItHasAskedFor) {
   pair[1].Say(late);
   const OperationFinished finished = pair[1].Finished();
   EXPECT_OK(finished.status);
-  EXPECT_TRUE(finished.offload_first);
+  EXPECT_TRUE(finished.must_offload);
   EXPECT_EQ(finished.version, one);
 }
 
@@ -91,7 +91,7 @@ TEST_F(RetentionTest, ACopyIsListedAsTemporary) {
   TestRank trainer = Roomy("trainer");
   const VersionInfo one = Publish(trainer, "one");
   AskToUnpublish(trainer);
-  ASSERT_TRUE(trainer.Finished().offload_first);
+  ASSERT_TRUE(trainer.Finished().must_offload);
   const TestRank copy = Offloaded(trainer, one);
   std::vector<std::string> temporary;
   const Catalog catalog = hub_.List();
@@ -115,7 +115,7 @@ TEST_F(RetentionTest, AnUpdateInPlaceOffloadsFirstToo) {
 
   AskToUpdate(rollout);
   const OperationFinished asked = rollout.Finished();
-  EXPECT_TRUE(asked.offload_first);
+  EXPECT_TRUE(asked.must_offload);
   EXPECT_EQ(asked.version, one);
   Offloaded(rollout, one);
   AskToUpdate(rollout);
@@ -146,7 +146,7 @@ TEST_F(RetentionTest, AReplicaThatLeavesCountsAsGone) {
   AskToUnpublish(trainer);
   trainer.Heard<OperationResolved>();  // drains from here on
   AskToUnpublish(rollout);
-  EXPECT_TRUE(rollout.Finished().offload_first);
+  EXPECT_TRUE(rollout.Finished().must_offload);
 }
 
 TEST_F(RetentionTest, ASpotReplicaNeverCounts) {
@@ -165,7 +165,7 @@ TEST_F(RetentionTest, ASpotReplicaNeverCounts) {
   AskToUnpublish(spot);
   EXPECT_OK(FinishUnpublish(spot));
   AskToUnpublish(trainer);
-  EXPECT_TRUE(trainer.Finished().offload_first);
+  EXPECT_TRUE(trainer.Finished().must_offload);
 }
 
 TEST_F(RetentionTest, AReplicaThatFillsDoesNotCount) {
@@ -176,7 +176,7 @@ TEST_F(RetentionTest, AReplicaThatFillsDoesNotCount) {
   rollout.Update();
   rollout.Fill();
   AskToUnpublish(trainer);
-  EXPECT_TRUE(trainer.Finished().offload_first);
+  EXPECT_TRUE(trainer.Finished().must_offload);
 }
 
 // Begun while there was no server.
@@ -188,7 +188,7 @@ TEST_F(RetentionTest, ACopyThatIsBegunTakesNoRoomFromItself) {
   AskToUnpublish(trainer);
   const OperationFinished finished = trainer.Finished();
   EXPECT_OK(finished.status);
-  EXPECT_TRUE(finished.offload_first);
+  EXPECT_TRUE(finished.must_offload);
 }
 
 TEST_F(RetentionTest, WithoutRoomItFailsAndStaysASource) {
@@ -201,7 +201,7 @@ TEST_F(RetentionTest, WithoutRoomItFailsAndStaysASource) {
                                         HasSubstr("rank trainer/0 has no room to offload its ")));
   EXPECT_THAT(finished.status, StatusIs(absl::StatusCode::kFailedPrecondition,
                                         HasSubstr("its offload limit is 10B")));
-  EXPECT_TRUE(finished.offload_first);
+  EXPECT_TRUE(finished.must_offload);
   TestRank rollout = Rollout(hub_, "rollout");
   rollout.Update();
   EXPECT_EQ(rollout.Fill().buffer, trainer.address());
@@ -214,7 +214,7 @@ TEST_F(RetentionTest, CopiesOfEarlierOffloadsTakeRoom) {
   trainer = Roomy("other", bytes + bytes / 2);
   const VersionInfo one = Publish(trainer, "one");
   AskToUnpublish(trainer);
-  ASSERT_TRUE(trainer.Finished().offload_first);
+  ASSERT_TRUE(trainer.Finished().must_offload);
   Offloaded(trainer, one);
   AskToUnpublish(trainer);
   ASSERT_OK(FinishUnpublish(trainer));
@@ -239,7 +239,7 @@ TEST_F(RetentionTest, APinnedVersionIsRetained) {
   const VersionInfo one = Publish(trainer, "one");
   ASSERT_OK(hub_.Command({"pin", PinVersion{one.sequence, "me"}}).status);
   AskToUnpublish(trainer);
-  EXPECT_TRUE(trainer.Finished().offload_first);
+  EXPECT_TRUE(trainer.Finished().must_offload);
 }
 
 TEST_F(RetentionTest, APinOfAnotherFormIsNone) {
@@ -256,7 +256,7 @@ TEST_F(RetentionTest, AFormsOwnPolicyCountsForIt) {
   TestRank trainer = Roomy("trainer");
   const VersionInfo one = Publish(trainer, "one");
   AskToUnpublish(trainer);
-  ASSERT_TRUE(trainer.Finished().offload_first);
+  ASSERT_TRUE(trainer.Finished().must_offload);
   TestRank copy = Offloaded(trainer, one);
   AskToUnpublish(trainer);
   ASSERT_OK(FinishUnpublish(trainer));
@@ -271,7 +271,7 @@ TEST_F(RetentionTest, ACopyWaitsForAllRanksOfTheGroup) {
   AskToUnpublish(group[0]);
   EXPECT_TRUE(group[0].HearsNone<OperationFinished>());
   AskToUnpublish(group[1]);
-  for (TestRank& rank : group) EXPECT_TRUE(rank.Finished().offload_first);
+  for (TestRank& rank : group) EXPECT_TRUE(rank.Finished().must_offload);
 }
 
 TEST_F(RetentionTest, ARankWithoutMemoryForItsCopyEndsThoseOfItsGroupWhichStaysPublished) {
@@ -281,7 +281,7 @@ TEST_F(RetentionTest, ARankWithoutMemoryForItsCopyEndsThoseOfItsGroupWhichStaysP
   for (TestRank& rank : group) AskToUnpublish(rank);
   std::vector<TestRank> copies;
   for (TestRank& rank : group) {
-    ASSERT_TRUE(rank.Finished().offload_first);
+    ASSERT_TRUE(rank.Finished().must_offload);
     copies.push_back(RegisteredCopy(rank, one, rank.number));
   }
   for (TestRank& copy : copies) copy.Update(one.sequence);
@@ -298,7 +298,7 @@ TEST_F(RetentionTest, ARankWithoutMemoryForItsCopyEndsThoseOfItsGroupWhichStaysP
   for (TestRank& rank : rollout) rank.Fail(absl::CancelledError("enough"));
   // Half a copy counts for nothing.
   for (TestRank& rank : group) AskToUnpublish(rank);
-  for (TestRank& rank : group) EXPECT_TRUE(rank.Finished().offload_first);
+  for (TestRank& rank : group) EXPECT_TRUE(rank.Finished().must_offload);
 }
 
 TEST_F(RetentionTest, AnUnpublishThatFailsBeforeAllRanksHaveAskedStaysPublished) {
@@ -309,7 +309,7 @@ TEST_F(RetentionTest, AnUnpublishThatFailsBeforeAllRanksHaveAskedStaysPublished)
   group[1].Publish("two");  // the ranks disagree
   const OperationFinished finished = group[0].Finished();
   EXPECT_THAT(finished.status, StatusIs(absl::StatusCode::kInvalidArgument));
-  EXPECT_TRUE(finished.offload_first);
+  EXPECT_TRUE(finished.must_offload);
   std::vector<TestRank> rollout = MakeGroup(hub_, "rollout", 2);
   JoinAndRegister(rollout);
   for (TestRank& rank : rollout) rank.Update();
@@ -331,7 +331,7 @@ TEST_F(RetentionTest, ARankThatLagsIsFoundThoughACopyComesFirst) {
     const OperationFinished finished = group[0].Finished();
     EXPECT_THAT(finished.status, StatusIs(absl::StatusCode::kDeadlineExceeded,
                                           HasSubstr("trainer/1 has not started it")));
-    EXPECT_TRUE(finished.offload_first) << "the buffers stay published";
+    EXPECT_TRUE(finished.must_offload) << "the buffers stay published";
   }
   EXPECT_EQ(group[0].Heard<GroupChanged>().rank, group[1].name);
 }

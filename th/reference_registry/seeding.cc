@@ -35,29 +35,29 @@ ShardKeys LackingIn(const std::string& site, const Replica& replica, const Versi
   return lacking;
 }
 
-bool PromiseStands(const Turn& turn, const Replica& replica) {
-  return replica.promise.has_value() && turn.now < replica.promise->until && HasAllRanks(replica) &&
-         replica.promise->generation == replica.group->generation;
+bool ReservationStands(const Turn& turn, const Replica& replica) {
+  return replica.reservation.has_value() && turn.now < replica.reservation->until &&
+         HasAllRanks(replica) && replica.reservation->generation == replica.group->generation;
 }
 
 void EraseShardsOf(const Replica& replica, ShardKeys* keys) {
   for (const auto& [rank, buffer] : replica.buffers) keys->erase(ShardKeyOf(*buffer));
 }
 
-// Whether others of the site fill all of `lacking`, or a group there (this one too) has promised to
-// copy it.
+// Whether others of the site fill all of `lacking`, or a group there (this one too) has reserved it
+// for a copy.
 bool IsOnItsWay(const Turn& turn, const Replica& replica, const Version& version,
                 const std::string& site, ShardKeys lacking) {
-  const auto found = version.arrivals.find({replica.form, site});
-  if (found == version.arrivals.end()) return false;
-  const Arrival& arrival = found->second;
-  const Replica* promising = FindReplica(turn.state, arrival.promised_by);
-  if (promising != nullptr && PromiseStands(turn, *promising) &&
-      promising->promise->version == version.info.sequence) {
-    EraseShardsOf(*promising, &lacking);
+  const auto found = version.site_seedings.find({replica.form, site});
+  if (found == version.site_seedings.end()) return false;
+  const SiteSeeding& seeding = found->second;
+  const Replica* reserving = FindReplica(turn.state, seeding.reserved_by);
+  if (reserving != nullptr && ReservationStands(turn, *reserving) &&
+      reserving->reservation->version == version.info.sequence) {
+    EraseShardsOf(*reserving, &lacking);
   }
   size_t looked_at = 0;
-  for (const ReplicaId id : arrival.filling) {
+  for (const ReplicaId id : seeding.filling) {
     if (lacking.empty() || ++looked_at > kMaxSeedsLookedAt) break;
     if (id != replica.id) EraseShardsOf(*FindReplica(turn.state, id), &lacking);
   }
@@ -82,8 +82,8 @@ bool WaitsForOwnCopy(const Turn& turn, const Replica& replica) {
     const Replica& other = entry.second;
     // Also of another of its buffers: the room is the ranks', and a copy that was asked for has
     // taken none of it yet.
-    if (PromiseStands(turn, other)) return true;
-    if (TH_MUTATE(kPromiseRoomTwice, AwaitsCopy(turn, other), false)) return true;
+    if (ReservationStands(turn, other)) return true;
+    if (TH_MUTATE(kReserveRoomTwice, AwaitsCopy(turn, other), false)) return true;
     if (other.role != BufferRole::kSeed || other.form != replica.form) return false;
     return other.released || (other.unwanted && !IsLastCopyOfRetained(other));
   });
@@ -158,11 +158,11 @@ bool EndIfSeeding(Turn& turn, Replica& replica, const Transaction& transaction, 
   }
   LogSeeding(turn, replica, version, "copies", "");
   ++replica.copies_unused;
-  GivePromise(turn, replica,
-              {.version = version.info.sequence,
-               .site = site,
-               .generation = replica.group->generation,
-               .until = turn.now + kSeedPromiseLasts});
+  Reserve(turn, replica,
+          {.version = version.info.sequence,
+           .site = site,
+           .generation = replica.group->generation,
+           .until = turn.now + kSeedReservationLasts});
   End(turn, replica, transaction, version, /*seed_copy=*/true);
   return true;
 }

@@ -5,8 +5,8 @@
 // seed; until it ends, either way, or its group loses a rank, others of the site can be told that
 // the version is being seeded. The one after it resumes from what the site has: partial holders are
 // sources. So the lease of a seed is its operation. One thing outlives an operation: with kCopy the
-// answer ends it, and the copy is another update, so the group's *promise* stands for the fill in
-// between (kSeedPromiseLasts).
+// answer ends it, and the copy is another update, so the group's *reservation* stands for the fill
+// in between (kSeedReservationLasts).
 //
 //   when_seeding  somebody brings the shards   nobody does
 //   kWait         pulls from them              fills its buffers: is the seed
@@ -34,7 +34,7 @@
 namespace th::registry {
 
 // From the word that a group is to copy until its copy has begun to fill.
-inline constexpr absl::Duration kSeedPromiseLasts = absl::Seconds(5);
+inline constexpr absl::Duration kSeedReservationLasts = absl::Seconds(5);
 // A group that was told to copy so often without moving since (its copies failed, or newer versions
 // came) fills its own buffers.
 inline constexpr uint32_t kMaxCopiesUnused = 2;

@@ -462,11 +462,11 @@ TEST_F(SeedingTest, ACopyThatNeverBeginsHoldsTheSiteUpForAMomentOnly) {
   TestRank second = Member("second", "west");
   ASSERT_TRUE(ExpectSeeding(first, WhenSeeding::kCopy).seed_copy);
   ExpectSeeding(second, WhenSeeding::kSkip);
-  Advance(registry::kSeedPromiseLasts, {&trainer, &first, &second});
+  Advance(registry::kSeedReservationLasts, {&trainer, &first, &second});
   ExpectGoesOn(second, WhenSeeding::kSkip);
 }
 
-TEST_F(SeedingTest, AGroupThatLosesARankBreaksItsPromise) {
+TEST_F(SeedingTest, AGroupThatLosesARankBreaksItsReservation) {
   TestRank trainer = Member("trainer", "east");
   Publish(trainer, "one");
   TestRank first = Member("first", "west", kRoom);

@@ -78,7 +78,7 @@ absl::StatusOr<FoundShard> OnlyShard(const RegistryState& state, const ShardQuer
   if (!found.ok()) return found.status();
   const Version& version = **found;
   // Shards that nobody has announced yet are not known.
-  if (version.from_earlier_reign && state.adopting) return TryAgain();
+  if (version.from_earlier_epoch && state.adopting) return TryAgain();
   const Shard* only = nullptr;
   uint32_t shards = 0;
   for (const auto& [key, shard] : version.shards) {

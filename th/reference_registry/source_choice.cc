@@ -39,7 +39,7 @@ class FillsOf : public FillGraph {
   explicit FillsOf(const Shard& shard) : shard_(shard) {}
   Holder At(const BufferAddress& buffer) const override {
     auto found = shard_.holders.find(buffer);
-    // Announced as a source by a reader that outlived the last reign: it feeds, and may come back.
+    // Announced as a source by a reader that outlived the last epoch: it feeds, and may come back.
     if (found == shard_.holders.end()) return {.complete = true};
     return {.complete = found->second->content->complete, .sources = found->second->sources};
   }
@@ -70,7 +70,7 @@ class SourceSearch {
   }
 
   // The first `room` candidates there, beside as many as are excluded.
-  void LookAt(absl::string_view place, size_t room) {
+  void ConsiderFrom(absl::string_view place, size_t room) {
     auto found = shard_.candidates.find(place);
     if (found == shard_.candidates.end()) return;
     room += demand_.excluded.size() + 1;  // the reader may be one of them
@@ -107,7 +107,7 @@ class SourceSearch {
 std::vector<SchedulerChoice> ChooseNearby(SourceSearch& search, const Location& reader,
                                           SchedulerPolicy policy) {
   for (const NearPlace& place : NearPlacesOf(reader)) {
-    search.LookAt(place.name, kMaxCandidatesPerPlace);
+    search.ConsiderFrom(place.name, kMaxCandidatesPerPlace);
     if (policy != SchedulerPolicy::kNearest) continue;
     std::vector<SchedulerChoice> choices = search.Best();
     if (choices.empty() || choices.front().distance > place.farthest) continue;
@@ -118,20 +118,20 @@ std::vector<SchedulerChoice> ChooseNearby(SourceSearch& search, const Location& 
 
 // Of the reader's site and of the whole fleet.
 std::vector<SchedulerChoice> ChooseAnywhere(SourceSearch& search, const std::string& site) {
-  search.LookAt(site, kMaxCandidatesPerPlace);
-  search.LookAt(kEverybody, kMaxCandidatesPerPlace);
+  search.ConsiderFrom(site, kMaxCandidatesPerPlace);
+  search.ConsiderFrom(kEverybody, kMaxCandidatesPerPlace);
   std::vector<SchedulerChoice> choices = search.Best();
   if (!choices.empty()) return choices;
   // Perhaps all that were looked at are fed by the reader, directly or not; complete ones are fed
   // by nobody.
-  search.LookAt(kCompleteOnes, kMaxCandidatesPerPlace);
+  search.ConsiderFrom(kCompleteOnes, kMaxCandidatesPerPlace);
   return search.Best();
 }
 
 // Perhaps all that were looked at in the reader's site are fed by it: before it crosses over to
 // another one, more are looked at.
 std::vector<SchedulerChoice> ChooseBeforeCrossing(SourceSearch& search, const std::string& site) {
-  search.LookAt(site, kMaxCandidatesBeforeCrossing);
+  search.ConsiderFrom(site, kMaxCandidatesBeforeCrossing);
   return search.Best();
 }
 

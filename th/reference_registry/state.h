@@ -30,7 +30,7 @@
 #include "th/protocol/messages.h"
 #include "th/reference_registry/registry_types.h"
 #include "th/reference_registry/transaction.h"
-#include "th/scheduler/comparable_paces.h"
+#include "th/scheduler/comparable_throughputs.h"
 #include "th/scheduler/link_rate.h"
 #include "th/scheduler/slow_source.h"
 #include "th/weights/digest.h"
@@ -56,9 +56,9 @@ inline constexpr absl::Duration kCallsAgainWithin = absl::Seconds(1);
 inline constexpr absl::Duration kCopyAwaitedFor = kDefaultOffloadTimeout;
 // Failed sources that one fill remembers.
 inline constexpr size_t kMaxExclusions = 64;
-// Reigns of other states whose workers have come here, by which it is known who comes first.
-inline constexpr size_t kMaxForeignReigns = 64;
-// Forms of one model whose readers' paces are compared; with one more all are forgotten.
+// Epochs of other states whose workers have come here, by which it is known who comes first.
+inline constexpr size_t kMaxForeignEpochs = 64;
+// Forms of one model whose readers' throughputs are compared; with one more all are forgotten.
 inline constexpr size_t kMaxFormsCompared = 64;
 
 struct Buffer;
@@ -76,7 +76,7 @@ using ReplicaId = StrongInt<struct ReplicaIdTag>;
 
 // The order in which sources are offered to the scheduler; see holders.h.
 struct CandidateKey {
-  bool comes_last = false;  // it leaves, or see ComesLast in th/scheduler
+  bool deprioritized = false;  // it leaves, or see IsDeprioritized in th/scheduler
   bool suspected = false;
   uint32_t readers = 0;
   bool publisher = false;
@@ -124,23 +124,23 @@ struct Exclusion {
   std::string detail;
 };
 
-// How fast a fill gets what it lacks, as its reader told last; see pace.h.
-struct FillPace {
+// How fast a fill gets what it lacks, as its reader told last; see throughput.h.
+struct FillThroughput {
   struct OfSource {
-    // The last reports together, until they are of kSegmentsOfAPace segments.
-    SourcePace report;
-    Pace pace;
+    // The last reports together, until they are of kLeastSegmentsMeasured segments.
+    SourceThroughput report;
+    Throughput throughput;
   };
   absl::Time told_at = absl::InfinitePast();
   // From all its sources: at most what it receives, and what it can give on of that.
   double most = 0;
   double passing = 0;
-  std::vector<OfSource> sources;                // at most kMaxPacesTold
-  absl::Time look_at = absl::InfiniteFuture();  // its deadline in RegistryState::deadlines
+  std::vector<OfSource> sources;                   // at most kMaxThroughputsTold
+  absl::Time recheck_at = absl::InfiniteFuture();  // its deadline in RegistryState::deadlines
   // The last source that it left for being slow.
   absl::Time left_at = absl::InfinitePast();
   BufferAddress left;
-  double pace_then = 0;
+  double throughput_then = 0;
 };
 
 // A rank's part of an update from ReadyToFill until it is done.
@@ -154,8 +154,8 @@ struct Fill {
       absl::InfinitePast();  // until then the lack of any holder does not end it
   std::vector<Exclusion> exclusions;
   absl::Time retry_at = absl::InfiniteFuture();  // its deadline in RegistryState::deadlines
-  FillPace pace;
-  absl::Time asks_at = absl::InfinitePast();  // not given a source before: others come first
+  FillThroughput throughput;
+  absl::Time deferred_until = absl::InfinitePast();  // not given a source before: others come first
 };
 
 struct Buffer {
@@ -170,7 +170,7 @@ struct Buffer {
   BufferGeneration generation;
   uint64_t snapshot_bytes = 0;  // of its last publication
   OperationNumber last_started;
-  // The last unpublish that it drains for of itself: it ended badly here, or before this reign.
+  // The last unpublish that it drains for of itself: it ended badly here, or before this epoch.
   OperationNumber last_let_go;
   // Set when an operation expires without this rank, or a call of the rank is none of its group's
   // operations, until the rank comes to one in time: its last_started when the last one expired, or
@@ -261,8 +261,9 @@ enum class ReplicaPhase : uint8_t {
 
 // The server's word that this replica's group copies a version into host memory as the seed of its
 // site: from the answer until the copy fills. It holds while the group is whole and of that
-// generation, for kSeedPromiseLasts at most; then it goes, with its mention in `site`'s arrivals.
-struct SeedPromise {
+// generation, for kSeedReservationLasts at most; then it goes, with its mention in `site`'s
+// site_seedings.
+struct SeedReservation {
   VersionSequence version;
   std::string site;
   GroupGeneration generation;
@@ -274,7 +275,7 @@ struct SeedPromise {
 struct KeptResult {
   FinishedOperation finished;  // without attributes
   std::shared_ptr<const Attributes> attributes;
-  EventId event;  // empty: it ended in another reign
+  EventId event;  // empty: it ended in another epoch
 };
 
 struct Replica {
@@ -285,8 +286,9 @@ struct Replica {
   BufferRole role = BufferRole::kPrimary;  // host copies are in model->offloads
   bool unwanted = false;                   // kSeed: its group has asked for another version since
   bool released = false;                   // its ranks were told that it may go
-  std::string fills_in;                // the site in whose arrivals it is; only while it is filling
-  std::optional<SeedPromise> promise;  // its `until` is a deadline in RegistryState::deadlines
+  std::string fills_in;  // the site in whose site_seedings it is; only while it is filling
+  std::optional<SeedReservation>
+      reservation;  // its `until` is a deadline in RegistryState::deadlines
   // The copy that its last result asks for has to be registered by then; past: none is awaited.
   absl::Time copy_awaited_until = absl::InfinitePast();
   uint32_t copies_unused = 0;  // that it was told to make since it last moved
@@ -299,7 +301,7 @@ struct Replica {
   VersionSequence version;   // meaningless when idle
   OperationNumber finished;  // every operation up to it has ended
   bool finished_here =
-      false;  // some operation ended in this reign and this generation of the group
+      false;  // some operation ended in this epoch and this generation of the group
   std::map<OperationNumber, KeptResult> results;  // at most kMaxResultsKept, the newest
   // All above `finished`; only the one right after it makes progress.
   std::map<OperationNumber, Transaction> pending;
@@ -314,9 +316,9 @@ struct Group {
   bool has_ended = false;  // some operation, in this generation
   std::map<Rank, Worker*> members;
   std::set<Rank> seen;   // ranks that were ever members of this group
-  bool adopted = false;  // some member lived in an earlier reign of the server
-  // The generation is one of another state, of this reign; 0: it is this state's own.
-  ReignId counts_as_in;
+  bool adopted = false;  // some member lived in an earlier epoch of the server
+  // The generation is one of another state, of this epoch; 0: it is this state's own.
+  EpochId counts_as_in;
   std::map<std::string, Replica> replicas;  // by buffer name
 };
 
@@ -371,14 +373,14 @@ struct Shard {
 enum class VersionPhase : uint8_t { kPublishing = 1, kPublished = 2, kWithdrawn = 3 };
 
 // A form of a version on its way into one site: see seeding.h.
-struct Arrival {
+struct SiteSeeding {
   absl::btree_set<ReplicaId> filling;  // replicas of whole groups whose ranks are all in the site
-  ReplicaId promised_by;               // the last that got a SeedPromise, which it has; 0: none
+  ReplicaId reserved_by;               // the last that got a SeedReservation, which it has; 0: none
 };
-struct ArrivalKey {
+struct SiteSeedingKey {
   std::string form;
   std::string site;
-  friend auto operator<=>(const ArrivalKey&, const ArrivalKey&) = default;
+  friend auto operator<=>(const SiteSeedingKey&, const SiteSeedingKey&) = default;
 };
 
 struct Version {
@@ -386,14 +388,15 @@ struct Version {
   VersionInfo info;
   std::weak_ptr<const Attributes> kept_attributes;  // info's, where a KeptResult has them
   VersionPhase phase = VersionPhase::kPublishing;
-  // False: known only as the durable high-water mark; nobody has announced it in this reign.
+  // False: known only as the durable high-water mark; nobody has announced it in this epoch.
   bool announced = true;
-  // Published in an earlier reign: shards that nobody has announced yet may be missing below.
-  bool from_earlier_reign = false;
+  // Published in an earlier epoch: shards that nobody has announced yet may be missing below.
+  bool from_earlier_epoch = false;
   bool counted_as_sealed = false;
   uint32_t displaced_buffers = 0;  // whose Buffer::displaced is of this version
   std::map<ShardKey, Shard> shards;
-  std::map<ArrivalKey, Arrival> arrivals;  // at most one a form and site; none is empty
+  std::map<SiteSeedingKey, SiteSeeding>
+      site_seedings;  // at most one a form and site; none is empty
 };
 
 struct Model {
@@ -401,7 +404,7 @@ struct Model {
   // high_water is at or above every published version. After a change of its pins: ExpectExpiry.
   DurableModel durable;
   absl::Time pins_expire_at = absl::InfiniteFuture();  // its entry in RegistryState::pin_expiries
-  uint32_t next_version_number = 1;                    // of this reign; also when its publish fails
+  uint32_t next_version_number = 1;                    // of this epoch; also when its publish fails
   std::map<VersionSequence, Version> versions;
   uint64_t attribute_bytes = 0;  // MemoryOf those of all versions
   // How many operations that have begun are about a version: their ends look it up. No entry is 0.
@@ -410,7 +413,7 @@ struct Model {
   absl::flat_hash_map<std::string, VersionSequence> labels;
   std::map<std::string, Group> groups;
   // By form: shards of one form are alike. At most kMaxFormsCompared.
-  absl::flat_hash_map<std::string, ComparablePaces> paces;
+  absl::flat_hash_map<std::string, ComparableThroughputs> throughputs;
   absl::btree_set<ReplicaId> offloads;  // exactly its groups' replicas of offload buffers
   // Their first pending operation has not begun: it waits for room for a copy of what is retained,
   // until the group's seeds have gone. Exactly those that were evaluated so last.
@@ -440,8 +443,8 @@ enum class DeadlineKind : uint8_t {
   kLease = 3,           // of buffer.worker
   kRetry = 4,           // of the fill of `buffer`
   kOperation = 5,       // `operation` of `replica`
-  kPace = 6,            // of the fill of `buffer`
-  kPromise = 7,         // of `replica`
+  kThroughput = 6,      // of the fill of `buffer`
+  kReservation = 7,     // of `replica`
 };
 struct Deadline {
   absl::Time at;
@@ -459,17 +462,17 @@ struct Deadline {
 struct RegistryState {
   Epoch epoch;
   StateIdentity identity;
-  absl::Time began;                  // this reign
-  std::set<ReignId> foreign_reigns;  // heard of, of other states; at most kMaxForeignReigns
+  absl::Time began;                  // this epoch
+  std::set<EpochId> foreign_epochs;  // heard of, of other states; at most kMaxForeignEpochs
   CapabilityKey secret;
   RegistryLimits limits;
   bool recovering = false;  // answers that resolve versions wait
-  bool adopting = false;    // ranks that lived in an earlier reign may still come back
+  bool adopting = false;    // ranks that lived in an earlier epoch may still come back
   uint32_t next_worker_number = 1;
   // Above those of every model that is gone: one that comes back gives no sequence twice.
   uint32_t first_version_number = 1;
   ReplicaId last_replica;
-  uint32_t last_event = 0;  // counts what has an EventId of this reign
+  uint32_t last_event = 0;  // counts what has an EventId of this epoch
   // The highest of any group that is gone, and at least this epoch as the high half: new ones count
   // on from it, so that none is used twice.
   GroupGeneration last_ended_generation;
@@ -485,8 +488,8 @@ struct RegistryState {
   absl::flat_hash_map<Digest, LayoutRecord> layouts;  // those with a buffer or a shard
   uint64_t layout_bytes = 0;  // the encoded size of those that are here; at most max_layout_bytes
 
-  // One lease for every worker, one entry for every pending operation, every promise of a seed and
-  // every fill with a retry.
+  // One lease for every worker, one entry for every pending operation, every reservation of a seed
+  // and every fill with a retry.
   absl::btree_set<Deadline> deadlines;
   // When the first pin of each model ends, of those that do.
   std::set<std::pair<absl::Time, ModelKey>> pin_expiries;

@@ -126,7 +126,7 @@ TEST_F(StreamingTest, ItsCopyDoesNotCountAsRetained) {
   unpublish.keep_retained = true;
   trainer.Start(unpublish);
   const OperationFinished finished = trainer.Finished();
-  EXPECT_TRUE(finished.offload_first) << finished.status;
+  EXPECT_TRUE(finished.must_offload) << finished.status;
 }
 
 TEST_F(StreamingTest, ItCannotPublish) {

@@ -29,7 +29,7 @@ void Transaction::AddParticipant(Rank rank) {
       part);
 }
 
-bool MayOffloadFirst(const Transaction& transaction) {
+bool MayDemandOffload(const Transaction& transaction) {
   if (const UnpublishOperation* unpublish = transaction.if_unpublish()) {
     return unpublish->phase == UnpublishPhase::kKeeping;
   }

@@ -157,9 +157,9 @@ struct Transaction {
   const UpdateOperation* if_update() const { return std::get_if<UpdateOperation>(&part); }
 };
 
-// True for an operation that has not begun, and that ends with offload_first rather than take away
+// True for an operation that has not begun, and that ends with must_offload rather than take away
 // the last replica of a retained version.
-bool MayOffloadFirst(const Transaction& transaction);
+bool MayDemandOffload(const Transaction& transaction);
 
 }  // namespace th::registry
 

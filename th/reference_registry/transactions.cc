@@ -69,7 +69,7 @@ bool IsFilledBeside(const Buffer& buffer, OperationNumber unpublish) {
   return own != head->participants.end() && own->second.update().ready;
 }
 
-// Whether its ranks fill since another reign, and it has not begun in this one.
+// Whether its ranks fill since another epoch, and it has not begun in this one.
 bool IsAdoptedFill(const Replica& replica, const Transaction& transaction) {
   return transaction.if_update() != nullptr && !transaction.has_begun() &&
          replica.phase == ReplicaPhase::kFilling && transaction.number == replica.finished.Next();
@@ -133,7 +133,7 @@ bool WaitsForRoom(const Replica& replica, OperationNumber number) {
 
 // Whether it is an unpublish that has not begun, and may have to offload what is retained first.
 bool KeepsRetained(const Transaction& transaction) {
-  return transaction.if_unpublish() != nullptr && MayOffloadFirst(transaction);
+  return transaction.if_unpublish() != nullptr && MayDemandOffload(transaction);
 }
 
 // Whether it is an unpublish that has its turn, and waits until all ranks have asked: they are to
@@ -175,7 +175,7 @@ void Fail(Turn& turn, Replica& replica, const Transaction& transaction, Finished
     result.version = version->info;
   }
   Undo(turn, replica, transaction);
-  if (transaction.if_unpublish() != nullptr && !result.offload_first) {
+  if (transaction.if_unpublish() != nullptr && !result.must_offload) {
     LetGoOfAll(turn, replica, transaction);
   }
   FinishOperation(turn, replica, transaction.number, std::move(result));
@@ -291,7 +291,7 @@ void FinishOperation(Turn& turn, Replica& replica, OperationNumber number,
   if (!result.status.ok()) ++turn.state.counters.operations_failed;
   replica.finished_here = true;
   replica.group->has_ended = true;
-  const bool asks_for_copy = result.offload_first && result.status.ok();
+  const bool asks_for_copy = result.must_offload && result.status.ok();
   replica.copy_awaited_until = asks_for_copy ? turn.now + kCopyAwaitedFor : absl::InfinitePast();
   RememberResult(replica, std::move(result), event);
   turn.state.waiting_for_recovery.erase(replica.id);
@@ -305,7 +305,7 @@ void FailOperation(Turn& turn, Replica& replica, OperationNumber number, absl::S
   if (found == replica.pending.end()) return;
   const bool stays_published = WaitsForRoom(replica, number) || AwaitsRanks(replica, found->second);
   Fail(turn, replica, found->second,
-       {.status = std::move(status), .offload_first = stays_published});
+       {.status = std::move(status), .must_offload = stays_published});
 }
 
 void FailAllOperations(Turn& turn, Group& group, const absl::Status& status) {
@@ -343,7 +343,7 @@ std::optional<Rank> ExpireOperation(Turn& turn, Replica& replica, OperationNumbe
   }
   const bool stays_published = StaysPublished(replica, found->second);
   Fail(turn, replica, found->second,
-       {.status = absl::DeadlineExceededError(text), .offload_first = stays_published});
+       {.status = absl::DeadlineExceededError(text), .must_offload = stays_published});
   return lags;
 }
 
@@ -365,10 +365,10 @@ bool AdoptResult(Turn& turn, Replica& replica, FinishedOperation result) {
       RefuseOtherKind(turn, replica, result);
     } else if (undoes) {
       Undo(turn, replica, found->second);
-      const bool drains = found->second.if_unpublish() != nullptr && !result.offload_first;
+      const bool drains = found->second.if_unpublish() != nullptr && !result.must_offload;
       if (drains) LetGoOfAll(turn, replica, found->second);
     }
-    if (TookAway(result)) TakeAway(turn, replica, result.number);
+    if (DroppedContent(result)) DropReplicaContent(turn, replica, result.number);
   }
   replica.finished = OperationNumber(result.number.value - 1);
   const OperationNumber number = result.number;
@@ -379,20 +379,20 @@ bool AdoptResult(Turn& turn, Replica& replica, FinishedOperation result) {
   return true;
 }
 
-bool EndOffloadFirst(Turn& turn, Replica& replica, OperationNumber number) {
+bool EndMustOffload(Turn& turn, Replica& replica, OperationNumber number) {
   KeptResult& kept = replica.results.at(number);
   FinishedOperation& result = kept.finished;
   const bool waits = result.kind == OperationKind::kUnpublish && result.status.ok() &&
                      number == replica.finished && replica.pending.empty();
   if (!waits) return false;
-  result.offload_first = false;
-  TakeAway(turn, replica, number);
+  result.must_offload = false;
+  DropReplicaContent(turn, replica, number);
   for (const auto& [rank, buffer] : replica.buffers) SendResult(turn, *buffer, kept);
   return true;
 }
 
-bool TookAway(const FinishedOperation& result) {
-  return result.kind == OperationKind::kUnpublish && result.status.ok() && !result.offload_first;
+bool DroppedContent(const FinishedOperation& result) {
+  return result.kind == OperationKind::kUnpublish && result.status.ok() && !result.must_offload;
 }
 
 bool MadePublisher(const FinishedOperation& result, const Content& content) {
@@ -400,7 +400,7 @@ bool MadePublisher(const FinishedOperation& result, const Content& content) {
          result.version.sequence == content.version;
 }
 
-void TakeAway(Turn& turn, Replica& replica, OperationNumber unpublish) {
+void DropReplicaContent(Turn& turn, Replica& replica, OperationNumber unpublish) {
   for (auto& [rank, buffer] : replica.buffers) {
     if (!DrainsYet(turn.state, *buffer, unpublish)) ClearContent(turn, *buffer);
     buffer->drained_while_away = false;
@@ -422,7 +422,7 @@ bool DrainsLate(const RegistryState& state, const BufferAddress& address,
   if (buffer->last_let_go == unpublish) return buffer->last_started <= unpublish;
   const auto& results = buffer->replica->results;
   const auto result = results.find(unpublish);
-  return result != results.end() && TookAway(result->second.finished) &&
+  return result != results.end() && DroppedContent(result->second.finished) &&
          buffer->last_started == unpublish;
 }
 

@@ -36,24 +36,24 @@ void FailAllOperations(Turn& turn, Group& group, const absl::Status& status);
 // The operation's time is over. A rank that has lost a call and has not come by `complete_by` is
 // returned, and the operation is left as it is. Else it ends with DEADLINE_EXCEEDED naming who is
 // missing and what each lacks, and the rank that lags is returned, if any. The group of a rank that
-// is returned has to count anew (CountAnew), which ends what is pending.
+// is returned has to count anew (BumpGroupGeneration), which ends what is pending.
 std::optional<Rank> ExpireOperation(Turn& turn, Replica& replica, OperationNumber number);
 
-// Takes a result that another reign of the server gave; ends the same operation here with it.
+// Takes a result that another epoch of the server gave; ends the same operation here with it.
 // False: it has ended here already, and stays as its ranks have heard.
 bool AdoptResult(Turn& turn, Replica& replica, FinishedOperation result);
 
 // A rank has drained alone for an unpublish that its group was to offload for first: that ends
 // here, and who waits for a copy hears so. False where the group has gone on since.
-bool EndOffloadFirst(Turn& turn, Replica& replica, OperationNumber number);
+bool EndMustOffload(Turn& turn, Replica& replica, OperationNumber number);
 
 // True for the result of an unpublish that took away what the replica held.
-bool TookAway(const FinishedOperation& result);
+bool DroppedContent(const FinishedOperation& result);
 // True for the result of the publish that `content` is the publication of.
 bool MadePublisher(const FinishedOperation& result, const Content& content);
 // What an unpublish leaves that ended without this server's drain: every rank has drained, or does
 // by itself, and says so no more, but for one that copies its content first.
-void TakeAway(Turn& turn, Replica& replica, OperationNumber unpublish);
+void DropReplicaContent(Turn& turn, Replica& replica, OperationNumber unpublish);
 // A rank hears that its unpublish, or its start of one, went badly: it drains all the same, so
 // nobody is sent to it for what it held before that operation.
 void LetGoAlone(Turn& turn, Buffer& buffer, OperationNumber unpublish);

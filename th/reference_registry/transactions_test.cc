@@ -289,7 +289,7 @@ TEST_F(OtherCallTest, ARankThatCallsNothingSinceDoesNotLag) {
 // again. Who calls for all ranks waits for those whose calls were not refused.
 class LostCallTest : public LaggingRankTest {
  protected:
-  void CountAnew() {
+  void BumpGroupGeneration() {
     StartOperation late = group_[1].UpdateRequest();
     group_[1].Say(UnregisterBuffer{group_[1].buffer});
     group_[1].buffer = BufferId(2);
@@ -322,7 +322,7 @@ class LostCallTest : public LaggingRankTest {
 };
 
 TEST_F(LostCallTest, WhoeverWaitsForTheCallOfARankThatLostItIsToldSoon) {
-  CountAnew();
+  BumpGroupGeneration();
   LoseTheCall();
   group_[0].Update();
   hub_.Advance(kCallsAgainWithin);
@@ -331,7 +331,7 @@ TEST_F(LostCallTest, WhoeverWaitsForTheCallOfARankThatLostItIsToldSoon) {
 }
 
 TEST_F(LostCallTest, ItIsAllTheSameWhoComesFirst) {
-  CountAnew();
+  BumpGroupGeneration();
   group_[0].Update();
   LoseTheCall();
   hub_.Advance(kCallsAgainWithin);
@@ -340,7 +340,7 @@ TEST_F(LostCallTest, ItIsAllTheSameWhoComesFirst) {
 }
 
 TEST_F(LostCallTest, ARankThatCallsAgainByItselfIsWaitedFor) {
-  CountAnew();
+  BumpGroupGeneration();
   LoseTheCall();
   group_[0].Update();
   hub_.Advance(kCallsAgainWithin / 2);
@@ -352,7 +352,7 @@ TEST_F(LostCallTest, ARankThatCallsAgainByItselfIsWaitedFor) {
 }
 
 TEST_F(LostCallTest, ItIsAwaitedInTheNextOperationToo) {
-  CountAnew();
+  BumpGroupGeneration();
   LoseTheCall();
   StartOperation first = group_[0].UpdateRequest();
   first.timeout = kCallsAgainWithin / 2;
@@ -365,7 +365,7 @@ TEST_F(LostCallTest, ItIsAwaitedInTheNextOperationToo) {
 }
 
 TEST_F(LostCallTest, ARankThatHearsASavedResultHasCalledAgain) {
-  CountAnew();
+  BumpGroupGeneration();
   ExpireWithoutTheLast();
   LoseTheCall();
   group_[1].Update();
@@ -376,7 +376,7 @@ TEST_F(LostCallTest, ARankThatHearsASavedResultHasCalledAgain) {
 }
 
 TEST_F(LostCallTest, WhoHeardASavedResultMeanwhileIsWaitedForAsLongAsTheCallLasts) {
-  CountAnew();
+  BumpGroupGeneration();
   ExpireWithoutTheLast();
   LoseTheCall();
   group_[0].Update();
@@ -390,7 +390,7 @@ TEST_F(LostCallTest, WhoHeardASavedResultMeanwhileIsWaitedForAsLongAsTheCallLast
 // One caller waits for all ranks: from the lost call on the rank hears of each operation what the
 // others heard before, and nobody notices as long as operations end at once.
 TEST_F(LostCallTest, ARankThatHasHeardSavedResultsSinceLagsOnceAnOperationExpiresWithoutIt) {
-  CountAnew();
+  BumpGroupGeneration();
   group_[0].Update(*VersionLabel::Parse("step-2"));
   LoseTheCall();
   ASSERT_EQ(group_[0].Finished().not_available, NotAvailableReason::kNotPublished);
@@ -407,7 +407,7 @@ TEST_F(LostCallTest, ARankThatHasHeardSavedResultsSinceLagsOnceAnOperationExpire
 }
 
 TEST_F(LostCallTest, ARankThatHasCaughtUpSinceDoesNotLag) {
-  CountAnew();
+  BumpGroupGeneration();
   group_[0].Update(*VersionLabel::Parse("step-2"));
   LoseTheCall();
   group_[1].Update(*VersionLabel::Parse("step-2"));
@@ -417,7 +417,7 @@ TEST_F(LostCallTest, ARankThatHasCaughtUpSinceDoesNotLag) {
 }
 
 TEST_F(LostCallTest, WhoLostNoneHasItsTime) {
-  CountAnew();
+  BumpGroupGeneration();
   group_[0].Update();
   hub_.Advance(2 * kCallsAgainWithin);
   EXPECT_EQ(HearOfIt(), 0u);

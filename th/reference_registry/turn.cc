@@ -23,10 +23,9 @@ void SendToConnection(Turn& turn, ConnectionId connection, ServerMessage message
 
 void Log(Turn& turn, std::string text) { turn.effects.events.push_back({std::move(text)}); }
 
-void Note(Turn& turn, const ModelKey& key, Happening happening, std::string text) {
-  const EventId id = happening.id.empty() ? MintEvent(turn.state) : happening.id;
-  turn.effects.events.push_back(
-      {std::move(text), happening.kind, id, key, std::move(happening.who)});
+void Note(Turn& turn, const ModelKey& key, NotedEvent event, std::string text) {
+  const EventId id = event.id.empty() ? MintEvent(turn.state) : event.id;
+  turn.effects.events.push_back({std::move(text), event.kind, id, key, std::move(event.who)});
 }
 
 EventId MintEvent(RegistryState& state) { return EventId::Of(state.epoch, ++state.last_event); }

@@ -53,13 +53,13 @@ void Send(Turn& turn, const Worker& worker, ServerMessage message);
 void SendToConnection(Turn& turn, ConnectionId connection, ServerMessage message);
 void Log(Turn& turn, std::string text);
 // Something that people want to find again: logged, and remembered by the driver.
-struct Happening {
+struct NotedEvent {
   EventKind kind = EventKind::kNone;
   EventId id;       // of the operation that it belongs to; empty: it gets one of its own
   std::string who;  // a rank or a group
 };
-void Note(Turn& turn, const ModelKey& key, Happening happening, std::string text);
-// The next id of this reign.
+void Note(Turn& turn, const ModelKey& key, NotedEvent event, std::string text);
+// The next id of this epoch.
 EventId MintEvent(RegistryState& state);
 // Asks the driver to make the model's durable part durable before any message of this turn leaves.
 void Persist(Turn& turn, const Model& model);

@@ -9,11 +9,11 @@
 #include "th/reference_registry/assignment.h"
 #include "th/reference_registry/costs.h"
 #include "th/reference_registry/holders.h"
-#include "th/reference_registry/pace.h"
 #include "th/reference_registry/publishing.h"
 #include "th/reference_registry/resolution.h"
 #include "th/reference_registry/retention.h"
 #include "th/reference_registry/seeding.h"
+#include "th/reference_registry/throughput.h"
 #include "th/reference_registry/transactions.h"
 #include "tools/mutation/mutation.h"
 
@@ -114,7 +114,7 @@ void EndMoved(Turn& turn, Replica& replica, const Transaction& transaction, Upda
 
 // Whether a rank's shard has not been announced since the restart, and may still be.
 bool ShardsMayCome(const Turn& turn, const Replica& replica, const Version& version) {
-  return turn.state.adopting && version.from_earlier_reign &&
+  return turn.state.adopting && version.from_earlier_epoch &&
          !RanksWithoutShard(replica, version).empty();
 }
 
@@ -326,11 +326,12 @@ absl::Status RecordProgress::CanApply(const RegistryState& state) const {
         "progress of ", NameOf(reader).ToString(), " names segments beyond the ",
         reader.segment_count, " of its layout, or more than ", kMaxProgressRanges, " ranges"));
   }
-  const bool believable =
-      message.paces.size() <= kMaxPacesTold &&
-      std::all_of(message.paces.begin(), message.paces.end(), [&](const SourcePace& pace) {
-        return pace.bytes <= reader.bytes && pace.waited >= absl::ZeroDuration();
-      });
+  const bool believable = message.throughputs.size() <= kMaxThroughputsTold &&
+                          std::all_of(message.throughputs.begin(), message.throughputs.end(),
+                                      [&](const SourceThroughput& throughput) {
+                                        return throughput.bytes <= reader.bytes &&
+                                               throughput.waited >= absl::ZeroDuration();
+                                      });
   if (!believable) {
     return absl::InvalidArgumentError(absl::StrCat("progress of ", NameOf(reader).ToString(),
                                                    " names more bytes of a source than its ",
@@ -346,7 +347,7 @@ void RecordProgress::Apply(Turn& turn) const {
     const OwnOperation own = *FindOwnOperation(turn.state, buffer, message.key.number);
     NoteTransports(turn, reader, *message.transports, own.transaction->event);
   }
-  NotePaces(turn, reader, message.paces);
+  NoteThroughputs(turn, reader, message.throughputs);
 }
 
 absl::Status CompleteFill::CanApply(const RegistryState& state) const {

@@ -136,13 +136,13 @@ class RealCheck {
   absl::Status RunPoint(ModelPoint* point) {
     fprintf(stderr, "%s\n", point->name.c_str());
     TH_ASSIGN_OR_RETURN(const Scenario scenario, ParseScenario(point->name, point->scenario, {}));
-    RealRunOptions real{.cast = options_.cast, .measure_flow = check_.flow_seconds == 0};
-    absl::StrAppend(&real.cast.folder, "/", runs_++);
+    RealRunOptions real{.cluster = options_.cluster, .measure_flow = check_.flow_seconds == 0};
+    absl::StrAppend(&real.cluster.folder, "/", runs_++);
     std::error_code error;
-    std::filesystem::create_directories(real.cast.folder, error);
+    std::filesystem::create_directories(real.cluster.folder, error);
     if (error) {
       return absl::UnavailableError(
-          absl::StrCat("cannot make ", real.cast.folder, ": ", error.message()));
+          absl::StrCat("cannot make ", real.cluster.folder, ": ", error.message()));
     }
     TH_ASSIGN_OR_RETURN(const RealRunResult run,
                         RunScenarioForReal(scenario, ScenarioPolicy::kNearest, real));

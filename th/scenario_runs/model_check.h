@@ -3,7 +3,7 @@
 // and sixteen readers, a relay that is stopped or killed half-way, and two sites with a slow, long
 // link are run for real and predicted.
 //
-//   TH_ASSIGN_OR_RETURN(const ModelCheck check, CheckModel({.cast = ..., .rate = 31'250'000}));
+//   TH_ASSIGN_OR_RETURN(const ModelCheck check, CheckModel({.cluster = ..., .rate = 31'250'000}));
 //   check.Within()    // the largest relative difference of what was predicted
 #ifndef TH_SCENARIO_RUNS_MODEL_CHECK_H_
 #define TH_SCENARIO_RUNS_MODEL_CHECK_H_
@@ -15,15 +15,15 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "nlohmann/json.hpp"
-#include "th/controlled_rank/rank_cast.h"
+#include "th/controlled_rank/local_cluster.h"
 #include "th/scenario_runs/link_model.h"
 #include "th/simulator/simulator.h"
 
 namespace th {
 
 struct ModelCheckOptions {
-  RankCastOptions cast;        // programs and folder, which exists
-  uint64_t rate = 31'250'000;  // of each host's link, each way, in bytes a second
+  LocalClusterOptions cluster;  // programs and folder, which exists
+  uint64_t rate = 31'250'000;   // of each host's link, each way, in bytes a second
   uint64_t bytes = uint64_t{64} << 20;
   uint32_t rounds = 3;                                   // of each point, after one that warms up
   std::vector<uint32_t> predicted_hosts = {8, 16};       // without trouble

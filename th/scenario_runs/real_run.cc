@@ -16,7 +16,7 @@
 #include "absl/time/time.h"
 #include "nlohmann/json.hpp"
 #include "th/protocol/when_seeding_name.h"
-#include "th/scenario_runs/real_cast.h"
+#include "th/scenario_runs/scenario_cluster.h"
 #include "th/topology/location.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/weights/status_macros.h"
@@ -113,7 +113,7 @@ class RealRun {
 
   const Scenario& scenario_;
   const ScenarioPolicy policy_;
-  std::unique_ptr<RealCast> cast_;
+  std::unique_ptr<ScenarioCluster> cluster_;
   RealGroup* trainer_ = nullptr;
   std::deque<Reader> readers_;
   std::map<std::string, const Location*> places_;  // of the ranks, by name
@@ -144,9 +144,9 @@ absl::StatusOr<RealRunResult> RealRun::Run(const RealRunOptions& options) {
 
 // Everybody that is there from the start has joined, and the trainer holds the first content.
 absl::Status RealRun::Prepare(const RealRunOptions& options) {
-  TH_ASSIGN_OR_RETURN(cast_, RealCast::Open(scenario_, policy_, options));
+  TH_ASSIGN_OR_RETURN(cluster_, ScenarioCluster::Open(scenario_, policy_, options));
   std::vector<RealGroup*> from_the_start;
-  for (const auto& group : cast_->groups()) {
+  for (const auto& group : cluster_->groups()) {
     const std::vector<Location>& places = group->family->places[group->number];
     for (size_t i = 0; i < places.size(); ++i) places_[group->ranks[i].name] = &places[i];
     if (!group->family->joins_later) from_the_start.push_back(group.get());
@@ -161,15 +161,15 @@ absl::Status RealRun::Prepare(const RealRunOptions& options) {
       if (updates.family == group->family->name) reader.updates = &updates;
     }
   }
-  TH_RETURN_IF_ERROR(cast_->Start(from_the_start));
-  TH_RETURN_IF_ERROR(cast_->Tell(*trainer_, {{"do", "change"}, {"content", 1}}));
+  TH_RETURN_IF_ERROR(cluster_->Start(from_the_start));
+  TH_RETURN_IF_ERROR(cluster_->Tell(*trainer_, {{"do", "change"}, {"content", 1}}));
   if (policy_ == ScenarioPolicy::kSnapshotBroadcast) {  // whose memory is then there
-    TH_RETURN_IF_ERROR(cast_->Tell(*trainer_, {{"do", "copy"}}));
+    TH_RETURN_IF_ERROR(cluster_->Tell(*trainer_, {{"do", "copy"}}));
   }
   const auto reader = std::find_if(readers_.begin(), readers_.end(),
                                    [](const Reader& r) { return r.group->joined; });
   if (!options.measure_flow || reader == readers_.end()) return absl::OkStatus();
-  TH_ASSIGN_OR_RETURN(run_.flow_seconds, cast_->MeasureFlow(*trainer_, *reader->group));
+  TH_ASSIGN_OR_RETURN(run_.flow_seconds, cluster_->MeasureFlow(*trainer_, *reader->group));
   return absl::OkStatus();
 }
 
@@ -204,10 +204,10 @@ absl::Status RealRun::Play() {
     }
     const absl::Time end = start_ + scenario_.end;
     TH_RETURN_IF_ERROR(
-        cast_->RunUntil(agenda_.empty() ? end : std::min(end, agenda_.begin()->first)));
+        cluster_->RunUntil(agenda_.empty() ? end : std::min(end, agenda_.begin()->first)));
   }
   for (const Reader& reader : readers_) {
-    if (reader.group->joined) cast_->Signal(*reader.group, std::nullopt, SIGCONT);
+    if (reader.group->joined) cluster_->Signal(*reader.group, std::nullopt, SIGCONT);
   }
   return failed_;
 }
@@ -221,7 +221,7 @@ void RealRun::AddTrainerStall(StallCause cause, absl::Duration stall) {
 void RealRun::PublishNext() {
   ++step_;
   if (policy_ != ScenarioPolicy::kSnapshotBroadcast) return Publish();
-  cast_->Call(trainer_, {{"do", "copy"}}, [this](const RealOutcome& outcome) {
+  cluster_->Call(trainer_, {{"do", "copy"}}, [this](const RealOutcome& outcome) {
     next_step_at_ = MonotonicNow() + scenario_.training.step;
     for (size_t i = 0; i < outcome.answers.size(); ++i) {
       if (!outcome.answers[i].is_object()) continue;
@@ -241,8 +241,8 @@ void RealRun::Publish() {
   if (policy_ != ScenarioPolicy::kSnapshotBroadcast) {
     next_step_at_ = round_began_ + scenario_.training.step;
   }
-  cast_->Call(trainer_, {{"do", "publish"}, {"label", LabelOf(step_)}},
-              [this](const RealOutcome& outcome) { HandlePublished(outcome); });
+  cluster_->Call(trainer_, {{"do", "publish"}, {"label", LabelOf(step_)}},
+                 [this](const RealOutcome& outcome) { HandlePublished(outcome); });
 }
 
 void RealRun::HandlePublished(const RealOutcome& outcome) {
@@ -283,30 +283,31 @@ void RealRun::Unpublish() {
   // Only TensorHub's readers find another source when theirs goes away.
   const absl::Duration drain =
       policy_ == ScenarioPolicy::kNearest ? scenario_.training.drain : scenario_.end;
-  cast_->Call(trainer_, {{"do", "unpublish"}, {"drain_seconds", absl::ToDoubleSeconds(drain)}},
-              [this](const RealOutcome& outcome) {
-                if (!outcome.well) {
-                  failed_ = absl::InternalError(
-                      absl::StrCat("the trainer cannot unpublish: ", outcome.error));
-                  return;
-                }
-                for (size_t i = 0; i < outcome.answers.size() && !Broadcasts(policy_); ++i) {
-                  trainer_->ranks[i].stall.Add(
-                      StallCause::kDrain, absl::Seconds(outcome.answers[i].value("seconds", 0.0)));
-                }
-                // A snapshot's owner has written all the time.
-                Write(policy_ == ScenarioPolicy::kSnapshotBroadcast ? absl::ZeroDuration()
-                                                                    : scenario_.training.write);
-              });
+  cluster_->Call(
+      trainer_, {{"do", "unpublish"}, {"drain_seconds", absl::ToDoubleSeconds(drain)}},
+      [this](const RealOutcome& outcome) {
+        if (!outcome.well) {
+          failed_ =
+              absl::InternalError(absl::StrCat("the trainer cannot unpublish: ", outcome.error));
+          return;
+        }
+        for (size_t i = 0; i < outcome.answers.size() && !Broadcasts(policy_); ++i) {
+          trainer_->ranks[i].stall.Add(StallCause::kDrain,
+                                       absl::Seconds(outcome.answers[i].value("seconds", 0.0)));
+        }
+        // A snapshot's owner has written all the time.
+        Write(policy_ == ScenarioPolicy::kSnapshotBroadcast ? absl::ZeroDuration()
+                                                            : scenario_.training.write);
+      });
 }
 
 void RealRun::Write(absl::Duration at_least) {
   const absl::Time until = MonotonicNow() + at_least;
-  cast_->Call(trainer_, {{"do", "change"}, {"content", step_ + 1}},
-              [this, until](const RealOutcome&) {
-                Post(std::max(until - MonotonicNow(), absl::ZeroDuration()), /*counts=*/true,
-                     [this] { PublishNext(); });
-              });
+  cluster_->Call(trainer_, {{"do", "change"}, {"content", step_ + 1}},
+                 [this, until](const RealOutcome&) {
+                   Post(std::max(until - MonotonicNow(), absl::ZeroDuration()), /*counts=*/true,
+                        [this] { PublishNext(); });
+                 });
 }
 
 // ---- broadcasts
@@ -365,11 +366,11 @@ void RealRun::Update(Reader* reader) {
   const bool seeds = policy_ == ScenarioPolicy::kNearest && reader->updates != nullptr;
   const WhenSeeding when_seeding = seeds ? reader->updates->when_seeding : WhenSeeding::kWait;
   if (Stages(*reader)) {
-    cast_->Call(reader->group, UpdateCommand("stage", when_seeding, scenario_.end),
-                [this, reader](const RealOutcome& outcome) { HandleStaged(reader, outcome); });
+    cluster_->Call(reader->group, UpdateCommand("stage", when_seeding, scenario_.end),
+                   [this, reader](const RealOutcome& outcome) { HandleStaged(reader, outcome); });
   } else {
-    cast_->Call(reader->group, UpdateCommand("update", when_seeding, scenario_.end),
-                [this, reader](const RealOutcome& outcome) { HandleUpdated(reader, outcome); });
+    cluster_->Call(reader->group, UpdateCommand("update", when_seeding, scenario_.end),
+                   [this, reader](const RealOutcome& outcome) { HandleUpdated(reader, outcome); });
   }
 }
 
@@ -385,9 +386,9 @@ void RealRun::HandleStaged(Reader* reader, const RealOutcome& outcome) {
   if (!reader->group->CanCall()) return EndUpdate(reader, {.well = false});
   CountBytes(reader, outcome);
   reader->staged_since_s = BeginOf(outcome);
-  cast_->Call(reader->group,
-              {{"do", "apply"}, {"timeout_seconds", absl::ToDoubleSeconds(scenario_.end)}},
-              [this, reader](const RealOutcome& applied) { HandleUpdated(reader, applied); });
+  cluster_->Call(reader->group,
+                 {{"do", "apply"}, {"timeout_seconds", absl::ToDoubleSeconds(scenario_.end)}},
+                 [this, reader](const RealOutcome& applied) { HandleUpdated(reader, applied); });
 }
 
 void RealRun::HandleUpdated(Reader* reader, const RealOutcome& outcome) {
@@ -504,7 +505,7 @@ void RealRun::Join(const ScenarioEvent& event) {
     groups.push_back(reader.group);
   }
   const bool from_the_start = Now() < scenario_.training.first;
-  failed_ = cast_->Start(groups);
+  failed_ = cluster_->Start(groups);
   if (!failed_.ok()) return;
   for (Reader* reader : joining) {
     reader->works = from_the_start;
@@ -516,14 +517,14 @@ void RealRun::HappenToGroup(const ScenarioEvent& event, RealGroup* group) {
   using Kind = ScenarioEvent::Kind;
   const std::optional<uint32_t> rank = event.rank;
   if (event.kind == Kind::kStop) {
-    cast_->Signal(*group, rank, SIGSTOP);
+    cluster_->Signal(*group, rank, SIGSTOP);
     Post(event.lasting, /*counts=*/true,
-         [this, group, rank] { cast_->Signal(*group, rank, SIGCONT); });
+         [this, group, rank] { cluster_->Signal(*group, rank, SIGCONT); });
     return;
   }
   group->gone = true;
-  if (event.kind == Kind::kKill) return cast_->Signal(*group, rank, SIGKILL);
-  const std::vector<RankProcess*> ranks = cast_->RanksOf(*group);
+  if (event.kind == Kind::kKill) return cluster_->Signal(*group, rank, SIGKILL);
+  const std::vector<RankProcess*> ranks = cluster_->RanksOf(*group);
   for (size_t i = 0; i < ranks.size(); ++i) {
     if (!rank.has_value() || *rank == i) ranks[i]->Send({{"do", "leave"}});
   }
@@ -532,10 +533,10 @@ void RealRun::HappenToGroup(const ScenarioEvent& event, RealGroup* group) {
 void RealRun::HappenToHost(const ScenarioEvent& event) {
   const bool cut = event.kind == ScenarioEvent::Kind::kCutHost;
   if (cut && event.lasting <= absl::ZeroDuration()) return;
-  failed_ = cut ? cast_->Cut(event.target) : cast_->Slow(event.target, event.factor);
+  failed_ = cut ? cluster_->Cut(event.target) : cluster_->Slow(event.target, event.factor);
   if (event.lasting <= absl::ZeroDuration()) return;
   Post(event.lasting, /*counts=*/true, [this, cut, host = event.target] {
-    failed_ = cut ? cast_->Restore(host) : cast_->Slow(host, 1);
+    failed_ = cut ? cluster_->Restore(host) : cluster_->Slow(host, 1);
   });
 }
 
@@ -548,12 +549,12 @@ absl::Status RealRun::FillResult() {
   result.seed = scenario_.seed;
   result.ended = Now();
   result.replica_bytes = scenario_.shard_bytes * scenario_.shards;
-  for (const auto& group : cast_->groups()) {
+  for (const auto& group : cluster_->groups()) {
     if (group->calling()) {
       ++result.calls_open;
     } else if (group->joined && !group->gone) {
-      TH_RETURN_IF_ERROR(cast_->Tell(*group, {{"do", "stats"}}));
-      const std::vector<RankProcess*> ranks = cast_->RanksOf(*group);
+      TH_RETURN_IF_ERROR(cluster_->Tell(*group, {{"do", "stats"}}));
+      const std::vector<RankProcess*> ranks = cluster_->RanksOf(*group);
       for (size_t i = 0; i < ranks.size(); ++i) {
         group->ranks[i].bytes_sent = ranks[i]->answer()->value("bytes_sent", uint64_t{0});
       }
@@ -568,15 +569,15 @@ absl::Status RealRun::Verify() {
   if (trainer_->gone || trainer_->calling() || run_.result.versions.empty()) {
     return absl::OkStatus();
   }
-  TH_RETURN_IF_ERROR(cast_->Tell(*trainer_, {{"do", "sum"}}));
+  TH_RETURN_IF_ERROR(cluster_->Tell(*trainer_, {{"do", "sum"}}));
   std::vector<std::string> sums(scenario_.shards);
-  const std::vector<RankProcess*> sources = cast_->RanksOf(*trainer_);
+  const std::vector<RankProcess*> sources = cluster_->RanksOf(*trainer_);
   for (size_t i = 0; i < scenario_.shards; ++i) sums[i] = sources[i]->answer()->value("sum", "");
   for (const Reader& reader : readers_) {
     const bool holds = reader.label == run_.result.versions.back().label;
     if (!holds || reader.group->gone || reader.group->calling()) continue;
-    TH_RETURN_IF_ERROR(cast_->Tell(*reader.group, {{"do", "sum"}}));
-    const std::vector<RankProcess*> ranks = cast_->RanksOf(*reader.group);
+    TH_RETURN_IF_ERROR(cluster_->Tell(*reader.group, {{"do", "sum"}}));
+    const std::vector<RankProcess*> ranks = cluster_->RanksOf(*reader.group);
     for (size_t i = 0; i < ranks.size(); ++i) {
       if (ranks[i]->answer()->value("sum", "?") == sums[i % scenario_.shards]) continue;
       return absl::DataLossError(

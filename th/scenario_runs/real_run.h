@@ -3,7 +3,7 @@
 // by side.
 //
 //   TH_ASSIGN_OR_RETURN(const RealRunResult run,
-//                       RunScenarioForReal(scenario, ScenarioPolicy::kNearest, {.cast = ...}));
+//                       RunScenarioForReal(scenario, ScenarioPolicy::kNearest, {.cluster = ...}));
 //   run.result.RolloutStall().total()
 //
 // Policies other than `nearest` are models of others, made of what is here (policy_server
@@ -17,13 +17,14 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "th/controlled_rank/rank_cast.h"
+#include "th/controlled_rank/local_cluster.h"
 #include "th/simulator/simulator.h"
 
 namespace th {
 
 struct RealRunOptions {
-  RankCastOptions cast;  // programs and folder, which exists; model, shards and places are chosen
+  LocalClusterOptions
+      cluster;  // programs and folder, which exists; model, shards and places are chosen
   std::string policy_server;  // serves policies other than `nearest`
   // One plain TCP flow of a shard's bytes first, from the trainer's first rank to the first reader
   // that is there from the start.

@@ -14,7 +14,7 @@
 #include "th/client_flags/connection_flags.h"
 #include "th/command_line/quantity.h"
 #include "th/command_line/reporter.h"
-#include "th/controlled_rank/rank_cast.h"
+#include "th/controlled_rank/local_cluster.h"
 #include "th/processes/held_signals.h"
 #include "th/processes/scratch_folder.h"
 #include "th/scenario_runs/link_model.h"
@@ -70,7 +70,7 @@ absl::StatusOr<RealRunOptions> PlanRuns(const ScenarioBenchFlags& flags,
                                         const std::vector<ScenarioPolicy>& policies,
                                         const std::string& folder) {
   RealRunOptions options;
-  TH_ASSIGN_OR_RETURN(options.cast, CastOf(flags, folder));
+  TH_ASSIGN_OR_RETURN(options.cluster, ClusterOf(flags, folder));
   const bool only_ours = policies == std::vector{ScenarioPolicy::kNearest};
   if (!only_ours) {
     TH_ASSIGN_OR_RETURN(options.policy_server, FindPolicyServer());
@@ -81,7 +81,7 @@ absl::StatusOr<RealRunOptions> PlanRuns(const ScenarioBenchFlags& flags,
 absl::StatusOr<ComparedRun> Compare(const Scenario& scenario, ScenarioPolicy policy,
                                     RealRunOptions options) {
   fprintf(stderr, "%s\n", std::string(ScenarioPolicyName(policy)).c_str());
-  std::string& folder = options.cast.folder;
+  std::string& folder = options.cluster.folder;
   absl::StrAppend(&folder, "/", ScenarioPolicyName(policy));
   std::error_code error;
   std::filesystem::create_directories(folder, error);
@@ -128,11 +128,11 @@ ExitStatus RunModelCheck(const ModelFlags& flags) {
   const HeldSignals held;
   absl::StatusOr<ScratchFolder> folder = ScratchFolder::Make("th-bench", flags.keep);
   if (!folder.ok()) return flags.reporter.Fail(folder.status(), ExitStatus::kLocalFiles);
-  const absl::StatusOr<RankCastOptions> cast = CastOf(flags, folder->path());
-  if (!cast.ok()) return flags.reporter.Fail(cast.status(), ExitStatus::kLocalFiles);
+  const absl::StatusOr<LocalClusterOptions> cluster = ClusterOf(flags, folder->path());
+  if (!cluster.ok()) return flags.reporter.Fail(cluster.status(), ExitStatus::kLocalFiles);
   const absl::StatusOr<uint64_t> rate = ParseRate(flags.rate);
   if (!rate.ok()) return flags.reporter.Fail(rate.status(), ExitStatus::kUsage);
-  const absl::StatusOr<ModelCheck> check = CheckModel({.cast = *cast,
+  const absl::StatusOr<ModelCheck> check = CheckModel({.cluster = *cluster,
                                                        .rate = *rate,
                                                        .bytes = flags.bytes,
                                                        .rounds = flags.rounds,

@@ -29,7 +29,8 @@ TEST(LinkRateTest, ALinkThatCarriesMoreThanItsLimitHasNone) {
   LinkRate link;
   EXPECT_FALSE(link.NoteReceived(100, kFaster, kNow));
   link.NoteLimited(100, kNow);
-  EXPECT_FALSE(link.NoteReceived(100 * kLinksAlike, kFaster, kNow)) << "as exact as a pace is";
+  EXPECT_FALSE(link.NoteReceived(100 * kLinksAlike, kFaster, kNow))
+      << "as exact as a throughput is";
   EXPECT_EQ(link.limit(), 100.0);
   EXPECT_TRUE(link.NoteReceived(101 * kLinksAlike, kFaster, kNow));
   EXPECT_EQ(link.limit(), std::nullopt);

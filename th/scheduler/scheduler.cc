@@ -71,7 +71,7 @@ Preference PreferenceOfNearest(const Candidate& candidate, const SchedulerDemand
                                const SchedulerLimits& limits) {
   const SchedulerHolder& holder = *candidate.holder;
   const bool at_limit = holder.readers >= limits.max_readers_per_source ||
-                        ComesLast(limits, holder.publisher, candidate.chain);
+                        IsDeprioritized(limits, holder.publisher, candidate.chain);
   return {.leaving = TH_MUTATE(kGiveReadersToWhoLeaves, holder.leaving, false),
           .crosses = TH_MUTATE(kCrossRatherThanWaitInLine,
                                candidate.distance == Distance::kOtherSite, false),
@@ -181,7 +181,7 @@ absl::StatusOr<SchedulerPolicy> ParseSchedulerPolicy(absl::string_view name) {
       absl::StrCat("'", name, "' is no policy; give nearest, direct, chain or random"));
 }
 
-bool ComesLast(const SchedulerLimits& limits, bool publisher, uint32_t chain) {
+bool IsDeprioritized(const SchedulerLimits& limits, bool publisher, uint32_t chain) {
   if (limits.policy == SchedulerPolicy::kDirect) return !publisher;
   return limits.policy == SchedulerPolicy::kNearest && chain >= limits.max_chain;
 }

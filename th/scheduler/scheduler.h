@@ -120,7 +120,7 @@ struct SchedulerChoice {
 
 // Whether a holder, `chain` hops below a complete one, is taken only when there is no other (rule
 // 3) or, under kDirect, not at all: it should be the last to be put into a snapshot.
-bool ComesLast(const SchedulerLimits& limits, bool publisher, uint32_t chain);
+bool IsDeprioritized(const SchedulerLimits& limits, bool publisher, uint32_t chain);
 
 // Rule 6: how many readers `holder` should have, by what it has proved.
 uint32_t ReadersAllowed(const SchedulerLimits& limits, const SchedulerHolder& holder);

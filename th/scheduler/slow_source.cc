@@ -6,14 +6,14 @@
 
 namespace th {
 
-Pace PaceOf(uint64_t bytes, uint64_t segment_bytes, absl::Duration waited) {
+Throughput ThroughputOf(uint64_t bytes, uint64_t segment_bytes, absl::Duration waited) {
   const double seconds = absl::ToDoubleSeconds(waited);
   const double arrived = static_cast<double>(bytes);
   return {.least = arrived / seconds,
           .most = (arrived + static_cast<double>(segment_bytes)) / seconds};
 }
 
-double PassingPace(double least, uint64_t segment_bytes, absl::Duration waited) {
+double PassingThroughput(double least, uint64_t segment_bytes, absl::Duration waited) {
   const double in_passing = static_cast<double>(kSegmentsInPassing * segment_bytes);
   return std::max(0.0, least - in_passing / absl::ToDoubleSeconds(waited));
 }

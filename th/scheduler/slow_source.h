@@ -32,7 +32,7 @@ inline constexpr double kFasterBy = 1.5;
 // A reader that gets less than this of what others do, of a source that has more, may change places
 // with its own readers: that costs less than leaving.
 inline constexpr double kHeldBackFraction = 0.7;
-// Shorter looks at a source say more about requests and segments than about its pace.
+// Shorter looks at a source say more about requests and segments than about its throughput.
 inline constexpr absl::Duration kLeastWaited = absl::Milliseconds(150);
 inline constexpr absl::Duration kWorthLeaving = absl::Milliseconds(300);
 // A relay gives a segment on once it holds it whole, to who has heard of it and asks: at the start
@@ -42,31 +42,32 @@ inline constexpr absl::Duration kLeaveEvery = absl::Seconds(2);
 inline constexpr absl::Duration kJudgedFor = absl::Seconds(8);
 inline constexpr absl::Duration kReaderSlowLasts = absl::Minutes(1);
 
-// A pace is known up to the segment under way: between its bounds, in bytes a second.
-struct Pace {
+// A throughput is known up to the segment under way: between its bounds, in bytes a second.
+struct Throughput {
   double least = 0;
   double most = 0;
 };
 // What arrived in `waited`, and perhaps most of one segment more. `waited` is positive.
-Pace PaceOf(uint64_t bytes, uint64_t segment_bytes, absl::Duration waited);
+Throughput ThroughputOf(uint64_t bytes, uint64_t segment_bytes, absl::Duration waited);
 // At which a relay whose segments arrive at `least` could give them on. `waited` is positive.
-double PassingPace(double least, uint64_t segment_bytes, absl::Duration waited);
+double PassingThroughput(double least, uint64_t segment_bytes, absl::Duration waited);
 
 struct SlowSourceEvidence {
   double reader_most = 0;       // from all its sources together
-  Pace source;                  // from this one
+  Throughput source;            // from this one
   absl::Duration waited;        // for this one, in the look that is judged
   uint32_t source_readers = 1;  // of the source's uplink, this one too
   // The best that comparable readers get; none: not known (yet).
   std::optional<double> comparable;
-  bool source_whole = false;            // it holds everything
-  std::optional<double> source_intake;  // its PassingPace, when it does not; none: not known (yet)
-  uint64_t bytes_missing = 0;           // of the reader
+  bool source_whole = false;  // it holds everything
+  std::optional<double>
+      source_intake;           // its PassingThroughput, when it does not; none: not known (yet)
+  uint64_t bytes_missing = 0;  // of the reader
 };
 
 enum class SourceVerdict : uint8_t {
   kKeep = 1,
-  kUnknown = 2,  // look again when others have told their pace
+  kUnknown = 2,  // look again when others have told their throughput
   kLeave = 3,    // if another would be faster
 };
 // `fraction`: of what comparable readers get, below which a reader is held back; at most

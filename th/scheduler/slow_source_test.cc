@@ -18,16 +18,17 @@ SlowSourceEvidence Slow() {
           .bytes_missing = 1000};
 }
 
-TEST(PaceOfTest, IsKnownUpToTheSegmentUnderWay) {
-  const Pace pace = PaceOf(8 * kMegabyte, kMegabyte, absl::Milliseconds(500));
-  EXPECT_DOUBLE_EQ(pace.least, 16e6);
-  EXPECT_DOUBLE_EQ(pace.most, 18e6);
+TEST(ThroughputOfTest, IsKnownUpToTheSegmentUnderWay) {
+  const Throughput throughput = ThroughputOf(8 * kMegabyte, kMegabyte, absl::Milliseconds(500));
+  EXPECT_DOUBLE_EQ(throughput.least, 16e6);
+  EXPECT_DOUBLE_EQ(throughput.most, 18e6);
 }
 
-TEST(PassingPaceTest, LeavesOutTheSegmentsThatAreOnTheirWay) {
+TEST(PassingThroughputTest, LeavesOutTheSegmentsThatAreOnTheirWay) {
   constexpr auto kWaited = absl::Milliseconds(250);
-  EXPECT_DOUBLE_EQ(PassingPace(20e6, kMegabyte, kWaited), 20e6 - kSegmentsInPassing * 4e6);
-  EXPECT_DOUBLE_EQ(PassingPace(4e6, kMegabyte, kWaited), 0) << "it has given on what it could";
+  EXPECT_DOUBLE_EQ(PassingThroughput(20e6, kMegabyte, kWaited), 20e6 - kSegmentsInPassing * 4e6);
+  EXPECT_DOUBLE_EQ(PassingThroughput(4e6, kMegabyte, kWaited), 0)
+      << "it has given on what it could";
 }
 
 TEST(JudgeSourceTest, WhoGetsATenthOfWhatOthersGetLeaves) {

@@ -9,7 +9,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
-#include "th/coordination/reign.h"
+#include "th/coordination/epoch_start.h"
 
 namespace th {
 namespace {
@@ -18,7 +18,7 @@ RegistryStart StartOf(const OpenedState& opened, absl::Time now) {
   RegistryStart start{.epoch = opened.epoch,
                       .identity = opened.identity,
                       .durable = opened.durable,
-                      .recovering = opened.reigned_before,
+                      .recovering = opened.started_before,
                       .now = now};
   for (uint64_t& part : start.key_seed) part = RandomFromSystem();
   return start;
@@ -179,7 +179,7 @@ void RegistryLoop::RunPulse() {
 
 void RegistryLoop::Run() {
   for (;;) {
-    std::deque<Arrival> events = TakeEvents(NextWake());
+    std::deque<QueuedEvent> events = TakeEvents(NextWake());
     ForgivePause();
     const bool idle = events.empty();
     Turn(std::move(events));
@@ -192,7 +192,7 @@ void RegistryLoop::Run() {
   Turn({});
 }
 
-std::deque<RegistryLoop::Arrival> RegistryLoop::TakeEvents(absl::Time wake_at) {
+std::deque<RegistryLoop::QueuedEvent> RegistryLoop::TakeEvents(absl::Time wake_at) {
   absl::MutexLock lock(&mutex_);
   const auto awake = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return stopping_ || !inbox_.empty();
@@ -202,7 +202,7 @@ std::deque<RegistryLoop::Arrival> RegistryLoop::TakeEvents(absl::Time wake_at) {
   const absl::Time now = now_();
   heard_until_.TakeInbox(now);
   turn_began_ = inbox_.empty() ? now : inbox_.front().at;
-  std::deque<Arrival> events;
+  std::deque<QueuedEvent> events;
   if (inbox_.size() <= kMaxTurnEvents) {
     events.swap(inbox_);
     return events;
@@ -229,8 +229,8 @@ void RegistryLoop::ForgivePause() {
   for (auto& [time, connection] : silent_) time += pause;
 }
 
-void RegistryLoop::Turn(std::deque<Arrival> events) {
-  for (Arrival& arrival : events) arrival.event();
+void RegistryLoop::Turn(std::deque<QueuedEvent> events) {
+  for (QueuedEvent& queued : events) queued.event();
   Tick();
   CheckWaits();
   // Delivering may close streams, which may bring about more.

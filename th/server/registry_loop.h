@@ -152,7 +152,7 @@ class RegistryLoop {
 
  private:
   using Event = absl::AnyInvocable<void()>;
-  struct Arrival {
+  struct QueuedEvent {
     absl::Time at;
     Event event;
   };
@@ -188,8 +188,8 @@ class RegistryLoop {
   // The loop's thread only, from here on.
   void Run();
   // Sleeps until something has arrived, but not beyond `wake_at`.
-  std::deque<Arrival> TakeEvents(absl::Time wake_at);
-  void Turn(std::deque<Arrival> events);
+  std::deque<QueuedEvent> TakeEvents(absl::Time wake_at);
+  void Turn(std::deque<QueuedEvent> events);
   absl::Time NextWake() const;
   // Moves leases and deadlines by the pauses that were noticed since the last turn.
   void ForgivePause();
@@ -203,7 +203,7 @@ class RegistryLoop {
   void Commit();
   void Deliver(Outcome outcome);
   void Fail(absl::Status why);
-  // A worker has lived in that epoch: begins a reign above it, as a restart of the server would.
+  // A worker has lived in that epoch: begins an epoch above it, as a restart of the server would.
   void BeginAbove(Epoch heard);
   void OnOpen(ConnectionId connection, std::shared_ptr<StreamPeer> peer);
   void OnMessage(ConnectionId connection, const WorkerMessage& message);
@@ -231,7 +231,7 @@ class RegistryLoop {
   const std::function<void(absl::Status)> on_failure_;
 
   mutable absl::Mutex mutex_;
-  std::deque<Arrival> inbox_ ABSL_GUARDED_BY(mutex_);  // by time of arrival
+  std::deque<QueuedEvent> inbox_ ABSL_GUARDED_BY(mutex_);  // by time of arrival
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   size_t pending_questions_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t pending_waits_ ABSL_GUARDED_BY(mutex_) = 0;

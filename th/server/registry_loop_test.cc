@@ -109,7 +109,7 @@ class JournallingStore : public DurableStore {
   Journal* const journal_;
   const absl::Status result_;
   OpenedState opened_{.epoch = Epoch(3),
-                      .identity = {.cluster = ClusterId(1), .reigns = {ReignId(3)}}};
+                      .identity = {.cluster = ClusterId(1), .epoch_ids = {EpochId(3)}}};
 };
 
 class RegistryLoopTest : public ::testing::Test {

@@ -83,7 +83,7 @@ class LostStateTest : public ServerTest {
                                 .group_generation = before.group_generation,
                                 .lineage = before.lineage,
                                 .cluster = before.cluster,
-                                .reign = before.reign,
+                                .epoch_id = before.epoch_id,
                                 .secret = before.secret};
       worker.Send(join);
       const absl::StatusOr<Joined> answer = worker.Expect<Joined>();

@@ -317,7 +317,7 @@ std::string RenderMetrics(const StatusSnapshot& snapshot, const ServerMetrics& m
   out.Family("tensorhub_build_info", "gauge", "Always 1; the label names the software.");
   out.Sample("tensorhub_build_info", absl::StrCat("version=\"", LabelValue(snapshot.version), "\""),
              1);
-  out.Single("tensorhub_epoch", "gauge", "The server's reign.", snapshot.epoch.value);
+  out.Single("tensorhub_epoch", "gauge", "The number of the server's epoch.", snapshot.epoch.value);
   out.Single("tensorhub_uptime_seconds", "gauge", "Since the start.",
              absl::ToDoubleSeconds(snapshot.uptime));
   out.Single("tensorhub_workers", "gauge", "Workers with a lease.", snapshot.workers);

@@ -193,7 +193,7 @@ TEST_F(TensorhubServerTest, AStateDirectoryInUseEndsItWithStatus4) {
 
 TEST_F(TensorhubServerTest, ADamagedStateEndsItWithStatus4) {
   std::filesystem::create_directories(directory_ + "/state");
-  std::ofstream(directory_ + "/state/state") << "tensorhub-state 1 0000\n{}";
+  std::ofstream(directory_ + "/state/state") << "tensorhub-state 2 0000\n{}";
   auto process = Start({"--listen=127.0.0.1:0"});
   EXPECT_EQ(process->Wait(), 4);
   EXPECT_THAT(process->Errors(),

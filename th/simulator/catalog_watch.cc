@@ -52,9 +52,9 @@ void CatalogWatch::Look() {
     const auto since = unlisted_since_.try_emplace(held, cluster_->now()).first;
     if (cluster_->now() - since->second < kMaxServedUnlisted) continue;
     since->second = absl::InfiniteFuture();  // told once
-    cluster_->judge().Violated(absl::StrCat(held.group, " serves #", held.version.ToString(),
-                                            ", and the server has not listed it there for ",
-                                            absl::FormatDuration(kMaxServedUnlisted)));
+    cluster_->checker().Violated(absl::StrCat(held.group, " serves #", held.version.ToString(),
+                                              ", and the server has not listed it there for ",
+                                              absl::FormatDuration(kMaxServedUnlisted)));
   }
 }
 

@@ -28,7 +28,7 @@ class CatalogWatch {
  public:
   explicit CatalogWatch(Cluster* cluster) : cluster_(cluster) {}  // outlives it
 
-  // What is wrong is told to the cluster's judge, once.
+  // What is wrong is told to the cluster's checker, once.
   void Look();
 
  private:

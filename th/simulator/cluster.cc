@@ -115,7 +115,7 @@ bool Cluster::RunUntil(const std::function<bool()>& condition, absl::Duration li
     steps = next == moment ? steps + 1 : 0;
     moment = next;
     if (steps > kMaxStepsAtOnce) {
-      judge_.Violated("the cluster spins without time passing");
+      checker_.Violated("the cluster spins without time passing");
       return false;
     }
     Step(delivery);

@@ -7,7 +7,7 @@
 //   cluster.RunUntil([&] { return trainer->ready(); }, absl::Seconds(10));
 //   trainer->Publish("step-1", "content-1");
 //   ...
-//   EXPECT_THAT(cluster.judge().violations(), IsEmpty());
+//   EXPECT_THAT(cluster.checker().violations(), IsEmpty());
 //
 // Messages take the fabric's latency and up to `jitter` more; what one connection carries stays in
 // order, connections overtake each other. Segments take their share of the links. Equal specs and
@@ -30,7 +30,7 @@
 #include "th/simulator/event_queue.h"
 #include "th/simulator/fabric.h"
 #include "th/simulator/flow_network.h"
-#include "th/simulator/judge.h"
+#include "th/simulator/invariant_checker.h"
 #include "th/simulator/seeded_random.h"
 #include "th/simulator/simulated_server.h"
 #include "th/simulator/simulated_worker.h"
@@ -85,7 +85,7 @@ class Cluster {
   SimulatedServer& server() { return *server_; }
   const std::vector<std::unique_ptr<SimulatedWorker>>& workers() const { return workers_; }
 
-  // ---- the network's mishaps
+  // ---- the network's faults
   void SlowHost(const std::string& host, double factor, LinkSide side = LinkSide::kBoth) {
     fabric_.Slow(host, factor, now(), side);
   }
@@ -108,7 +108,7 @@ class Cluster {
   // Messages and segments that were delivered.
   uint64_t deliveries() const { return deliveries_; }
 
-  Judge& judge() { return judge_; }
+  InvariantChecker& checker() { return checker_; }
   const ClusterSpec& spec() const { return spec_; }
   uint64_t wire_bytes_per_segment() const {
     return spec_.wire_bytes_per_segment > 0 ? spec_.wire_bytes_per_segment : spec_.segment_bytes;
@@ -151,7 +151,7 @@ class Cluster {
   EventQueue queue_{absl::UnixEpoch()};
   FlowNetwork network_;
   Fabric fabric_;
-  Judge judge_{&queue_, spec_.segment_count};
+  InvariantChecker checker_{&queue_, spec_.segment_count};
   SeededRandom jitter_;
   SeededRandom stopping_;
   uint64_t transfers_ = 0;

@@ -32,7 +32,7 @@ ClusterHarness::ClusterHarness(absl::Duration stopping_time)
     : cluster_(HarnessSpec(stopping_time)) {}
 
 ClusterHarness::~ClusterHarness() {
-  EXPECT_THAT(cluster_.judge().violations(), ::testing::IsEmpty());
+  EXPECT_THAT(cluster_.checker().violations(), ::testing::IsEmpty());
 }
 
 SimulatedWorker* ClusterHarness::JoinRank(const RankName& name, uint32_t ranks) {

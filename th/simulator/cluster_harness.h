@@ -22,7 +22,7 @@
 #include "absl/time/time.h"
 #include "th/simulator/catalog_watch.h"
 #include "th/simulator/cluster.h"
-#include "th/simulator/server_mishaps.h"
+#include "th/simulator/server_faults.h"
 
 namespace th {
 
@@ -39,7 +39,7 @@ class ClusterHarness {
   explicit ClusterHarness(absl::Duration stopping_time = absl::ZeroDuration());
   ~ClusterHarness();  // expects that nothing was violated, but what was taken
   Cluster& cluster() { return cluster_; }
-  std::vector<std::string> TakeViolations() { return cluster_.judge().TakeViolations(); }
+  std::vector<std::string> TakeViolations() { return cluster_.checker().TakeViolations(); }
 
   // Returns when the server has agreed, or the rank has ended.
   SimulatedWorker* JoinRank(const RankName& name, uint32_t ranks);
@@ -66,7 +66,7 @@ class ClusterHarness {
   void StartServer() { cluster_.server().Start(); }
   // Its host neither answers nor closes anything.
   void SilenceServer() { cluster_.CutHost(cluster_.server().location().host); }
-  ServerMishaps& server_mishaps() { return server_mishaps_; }
+  ServerFaults& server_faults() { return server_faults_; }
   // From time to time.
   void LookAtCatalog() { catalog_watch_.Look(); }
   void EndSilence() { cluster_.HealHost(cluster_.server().location().host); }
@@ -80,7 +80,7 @@ class ClusterHarness {
   SimulatedWorker* StartRank(const RankName& name, uint32_t ranks, int shard);
 
   Cluster cluster_;
-  ServerMishaps server_mishaps_{&cluster_};
+  ServerFaults server_faults_{&cluster_};
   CatalogWatch catalog_watch_{&cluster_};
 };
 

@@ -495,7 +495,7 @@ TEST_P(ChaosTest, EveryCallEndsAndNothingIsEverTorn) {
       calls.emplace_back();
       for (SimulatedWorker* rank : group) calls.back().push_back(rank->Update());
     }
-    for (int mishap = 0; mishap < 3; ++mishap) {
+    for (int fault = 0; fault < 3; ++fault) {
       cluster.Run(absl::Milliseconds(dice.Roll(200)));
       SimulatedWorker* victim = all[dice.Roll(all.size())];
       switch (dice.Roll(3)) {
@@ -543,7 +543,7 @@ TEST_P(ChaosTest, WhoeverDiesTheRestGoesOn) {
     for (const Ranks& group : rollouts) {
       for (SimulatedWorker* rank : group) calls.emplace_back(rank, rank->Update());
     }
-    for (int mishap = 0; mishap < 2; ++mishap) {
+    for (int fault = 0; fault < 2; ++fault) {
       cluster.Run(absl::Milliseconds(dice.Roll(250)));
       Ranks& group = rollouts[dice.Roll(rollouts.size())];
       SimulatedWorker*& victim = group[dice.Roll(group.size())];

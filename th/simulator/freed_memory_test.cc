@@ -1,5 +1,6 @@
 // A caller frees a buffer while an update fills it, on a virtual clock: what is on its way lands
-// before the caller hears of the end, or nowhere; and the rule of the judge that says so can fail.
+// before the caller hears of the end, or nowhere; and the rule of the checker that says so can
+// fail.
 #include <algorithm>
 #include <string>
 #include <vector>

@@ -46,7 +46,7 @@ TEST(JoinersTest, AHundredAtOnceDoNotFloodTheFirstSource) {
   EXPECT_LT(absl::ToDoubleSeconds(result.SlowestRead()), 10) << "100 if all came to the trainer";
 }
 
-// The judge says so when what was on its way at the switch is thrown away.
+// The checker says so when what was on its way at the switch is thrown away.
 TEST(JoinersTest, RelaysThatLeaveWithNoticeHoldNobodyUpForLong) {
   std::string text = Fleet(20) + "at 5s join joiner 20\n";
   for (int i = 1; i <= 5; ++i) {

@@ -1,5 +1,5 @@
 // A server that comes back with less than it knew, on a virtual clock: everybody comes back by
-// itself, and the rules of the judge that say so can fail.
+// itself, and the rules of the checker that say so can fail.
 #include <string>
 #include <vector>
 
@@ -57,13 +57,13 @@ class LostStateTest : public ::testing::TestWithParam<EpochAfterLoss> {
 };
 
 TEST_P(LostStateTest, EverybodyComesBackToAServerThatKnowsNothing) {
-  cluster.server_mishaps().LoseState(absl::Milliseconds(300), GetParam());
+  cluster.server_faults().LoseState(absl::Milliseconds(300), GetParam());
   RunAndLook(absl::Seconds(8));
   ExpectThatAllGoOn();
 }
 
 TEST_P(LostStateTest, EverybodyComesBackToAServerWhoseStateIsOlder) {
-  cluster.server_mishaps().RestoreState(absl::Seconds(1), GetParam());
+  cluster.server_faults().RestoreState(absl::Seconds(1), GetParam());
   cluster.Run(absl::Milliseconds(100));
   cluster.UnpublishAll(trainer_);
   cluster.PublishAll(trainer_, "step-1");
@@ -74,7 +74,7 @@ TEST_P(LostStateTest, EverybodyComesBackToAServerWhoseStateIsOlder) {
 // A process that has stood still since before, and comes back with the claim of another state.
 TEST_P(LostStateTest, AMemberThatWasStoppedMeanwhileComesBackToo) {
   rollout_[0]->Stop();
-  cluster.server_mishaps().LoseState(absl::Milliseconds(300), GetParam());
+  cluster.server_faults().LoseState(absl::Milliseconds(300), GetParam());
   cluster.Run(RegistryLimits().lease + absl::Seconds(1));
   rollout_[0]->Continue();
   RunAndLook(absl::Seconds(8));

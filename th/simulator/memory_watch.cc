@@ -29,7 +29,7 @@ MemoryWatch::Listed MemoryWatch::Temporaries() const {
 void MemoryWatch::JudgeBytes(const SimulatedWorker& worker, const char* what, uint64_t bytes,
                              uint64_t limit) {
   if (bytes <= limit) return;
-  cluster_->judge().Violated(
+  cluster_->checker().Violated(
       absl::StrCat(worker.Name(), " holds ", bytes, " bytes of ", what, "; its limit is ", limit));
 }
 
@@ -56,9 +56,9 @@ void MemoryWatch::JudgeListing(const SimulatedWorker& worker, BufferId copy, con
   const auto since = unlisted_since_.try_emplace({&worker, copy}, cluster_->now()).first;
   if (cluster_->now() - since->second < kMaxUnlisted) return;
   since->second = absl::InfiniteFuture();  // told once
-  cluster_->judge().Violated(absl::StrCat(worker.Name(), " holds ", worker.NameOf(copy),
-                                          ", which the server has not listed for ",
-                                          absl::FormatDuration(kMaxUnlisted)));
+  cluster_->checker().Violated(absl::StrCat(worker.Name(), " holds ", worker.NameOf(copy),
+                                            ", which the server has not listed for ",
+                                            absl::FormatDuration(kMaxUnlisted)));
 }
 
 void MemoryWatch::Look() {

@@ -7,7 +7,7 @@ namespace th {
 namespace {
 
 absl::string_view NameOfEnd(const OperationFinished& finished) {
-  if (finished.offload_first) {
+  if (finished.must_offload) {
     return finished.status.ok() ? "OperationFinished, offload first"
                                 : "OperationFinished, offload first, an error";
   }

@@ -10,7 +10,7 @@
 #include "th/simulator/cluster.h"
 #include "th/simulator/false_message.h"
 #include "th/simulator/memory_watch.h"
-#include "th/simulator/server_mishaps.h"
+#include "th/simulator/server_faults.h"
 #include "th/simulator/simulated_group.h"
 
 namespace th {
@@ -106,7 +106,7 @@ class RandomRun {
   std::vector<std::unique_ptr<SimulatedGroup>> groups_;
   MemoryWatch memory_watch_{&cluster_};
   CatalogWatch catalog_watch_{&cluster_};
-  ServerMishaps server_mishaps_{&cluster_};
+  ServerFaults server_faults_{&cluster_};
   SimulatedTrainer* trainer_ = nullptr;
   std::vector<const SimulatedRollout*> rollouts_;
   SimulatedGroup* twin_ = nullptr;  // null: there is none
@@ -340,7 +340,7 @@ void RandomRun::Happen(const Fault& fault) {
     case FaultKind::kFlipBit:
       return worker->FlipNext(SegmentIndex(fault.target % cluster_.spec().segment_count));
     case FaultKind::kRestartServer:
-      return server_mishaps_.Restart(fault.lasting);
+      return server_faults_.Restart(fault.lasting);
     case FaultKind::kStopServer:
       if (!server->alive() || server->stopped()) return;
       server->Stop();
@@ -354,7 +354,7 @@ void RandomRun::Happen(const Fault& fault) {
       return StartImpostor(*worker, fault.lasting);
     case FaultKind::kRestartBehindCut:
       CutHostFor(fault);
-      return cluster_.Post(kAfterCut, [this] { server_mishaps_.Restart(kServerAwayBehindCut); });
+      return cluster_.Post(kAfterCut, [this] { server_faults_.Restart(kServerAwayBehindCut); });
     case FaultKind::kRollBackBehindCut:
       CutHostFor(fault);
       return cluster_.Post(kAfterCut, [this, fault] { RollBackUnheard(fault); });
@@ -371,20 +371,20 @@ void RandomRun::Happen(const Fault& fault) {
     case FaultKind::kStutter:
       return Stutter(worker, cluster_.now() + fault.lasting);
     case FaultKind::kSlowServer:
-      return server_mishaps_.SlowDown(cluster_.now() + fault.lasting);
+      return server_faults_.SlowDown(cluster_.now() + fault.lasting);
     case FaultKind::kSilenceServer:
-      return server_mishaps_.Silence(fault.lasting);
+      return server_faults_.Silence(fault.lasting);
     case FaultKind::kSilenceAndRestartServer:
-      server_mishaps_.Silence(fault.lasting);
-      return cluster_.Post(kAfterCut, [this] { server_mishaps_.Restart(kServerAwayBehindCut); });
+      server_faults_.Silence(fault.lasting);
+      return cluster_.Post(kAfterCut, [this] { server_faults_.Restart(kServerAwayBehindCut); });
     case FaultKind::kReplaceBehindServer:
       return ReplaceBehindServer(fault);
     case FaultKind::kLoseState:
       trainer_->RestartWhereRolledBack();
-      return server_mishaps_.LoseState(fault.lasting, EpochAfterLoss::kHigher);
+      return server_faults_.LoseState(fault.lasting, EpochAfterLoss::kHigher);
     case FaultKind::kRestoreState:
       trainer_->RestartWhereRolledBack();
-      return server_mishaps_.RestoreState(fault.lasting, EpochAfterLoss::kHigher);
+      return server_faults_.RestoreState(fault.lasting, EpochAfterLoss::kHigher);
     case FaultKind::kFreeInFill:
       return FreeInFill(fault, cluster_.now() + fault.lasting);
   }
@@ -420,7 +420,7 @@ void RandomRun::RollBackUnheard(const Fault& fault) {
     trainer_->WasRolledBackTo(step);
     for (SimulatedWorker* rank : trainer_->ranks()) rank->Kill();
   });
-  server_mishaps_.Restart(kServerAwayBehindCut);
+  server_faults_.Restart(kServerAwayBehindCut);
 }
 
 // The process that has the rank by then.
@@ -450,7 +450,7 @@ void RandomRun::Stutter(SimulatedWorker* worker, absl::Time until) {
 // As a rule it is the large group, where there is one. They die within the time that the server is
 // away, and their framework starts others while it is, or after.
 void RandomRun::ReplaceBehindServer(const Fault& fault) {
-  server_mishaps_.Restart(fault.lasting);
+  server_faults_.Restart(fault.lasting);
   const bool large = grown_.has_value() && fault.target % 4 != 0;
   const size_t group = large ? *grown_ : fault.target % groups_.size();
   const size_t ranks = groups_[group]->ranks().size();
@@ -492,7 +492,7 @@ void RandomRun::HealEverything() {
     worker->Continue();
     worker->MendEndpoint();
   }
-  server_mishaps_.HealAll();
+  server_faults_.HealAll();
 }
 
 // ---- the end
@@ -533,7 +533,7 @@ void RandomRun::CheckRecovery() {
   if (cluster_.RunUntil([this] { return Recovered(); }, kRecoveryLimit)) return;
   for (const auto& group : groups_) {
     if (!LagsBehind(*group)) continue;
-    cluster_.judge().Violated(
+    cluster_.checker().Violated(
         absl::StrCat("everything works again, but ", group->Name(), " has not moved beyond #",
                      newest_when_healed_.ToString(), " for ", absl::FormatDuration(kRecoveryLimit),
                      ": ", group->Describe()));
@@ -549,7 +549,7 @@ void RandomRun::CheckThatCallsEnd() {
     return nullptr;
   };
   if (cluster_.RunUntil([&] { return waiting() == nullptr; }, kRecoveryLimit)) return;
-  cluster_.judge().Violated(absl::StrCat("a call does not end: ", waiting()->Describe()));
+  cluster_.checker().Violated(absl::StrCat("a call does not end: ", waiting()->Describe()));
 }
 
 RandomRunResult RandomRun::Run() {
@@ -582,7 +582,7 @@ RandomRunResult RandomRun::TakeResult() {
     result_.received += worker->received();
   }
   result_.events = cluster_.deliveries();
-  result_.violations = cluster_.judge().violations();
+  result_.violations = cluster_.checker().violations();
   result_.coverage = coverage_;
   return std::move(result_);
 }

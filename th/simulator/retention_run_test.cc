@@ -83,10 +83,10 @@ class VoluntaryRun {
   }
   // Now and then the server dies, and another comes after a while.
   void RestartServers() {
-    const absl::Duration reign = random_.Between(absl::Seconds(1), absl::Seconds(6));
+    const absl::Duration up = random_.Between(absl::Seconds(1), absl::Seconds(6));
     const absl::Duration away = random_.Between(absl::Milliseconds(100), absl::Seconds(4));
-    cluster_.Post(reign, [this] { cluster_.server().Kill(); });
-    cluster_.Post(reign + away, [this] {
+    cluster_.Post(up, [this] { cluster_.server().Kill(); });
+    cluster_.Post(up + away, [this] {
       cluster_.server().Start();
       RestartServers();
     });
@@ -98,7 +98,7 @@ class VoluntaryRun {
       }
     }
   }
-  const std::vector<std::string>& violations() { return cluster_.judge().violations(); }
+  const std::vector<std::string>& violations() { return cluster_.checker().violations(); }
   // Of offload buffers that are there now, of all workers.
   size_t copies() const {
     size_t copies = 0;

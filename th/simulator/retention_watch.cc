@@ -67,9 +67,9 @@ void RetentionWatch::Look() {
     if (newer >= keep_latest_ || !named_.contains(step)) continue;
     if (!whole_without_copies.contains(step)) saved_.insert(step);
     if (whole.contains(step)) continue;
-    cluster_->judge().Violated(absl::StrCat("step-", step, " is lost, and the ", keep_latest_,
-                                            " newest versions are kept; there are ", newer,
-                                            " newer ones"));
+    cluster_->checker().Violated(absl::StrCat("step-", step, " is lost, and the ", keep_latest_,
+                                              " newest versions are kept; there are ", newer,
+                                              " newer ones"));
   }
   whole_ = whole;
   seen_.insert(whole.begin(), whole.end());

@@ -21,7 +21,7 @@ class RetentionWatch {
   RetentionWatch(Cluster* cluster, uint32_t keep_latest, uint32_t shards)
       : cluster_(cluster), keep_latest_(keep_latest), shards_(shards) {}
 
-  // Before or after an event. What is lost is told to the cluster's judge, once.
+  // Before or after an event. What is lost is told to the cluster's checker, once.
   void Look();
   // Versions that were ever held whole.
   uint64_t versions_seen() const { return seen_.size(); }

@@ -59,7 +59,7 @@ class ScenarioParser {
   void UpdateTimes(ScenarioLine& line, ScenarioUpdates* updates);
   void Event(ScenarioLine& line, bool repeated);
   void Action(ScenarioLine& line, ScenarioEvent* event);
-  void CountHappenings(ScenarioLine& line, const ScenarioEvent& event);
+  void CountEvents(ScenarioLine& line, const ScenarioEvent& event);
   void Join(ScenarioLine& line, ScenarioEvent* event);
   void Replace(ScenarioLine& line, ScenarioEvent* event);
   void TargetRanks(ScenarioLine& line, ScenarioEvent* event);
@@ -83,7 +83,7 @@ class ScenarioParser {
   std::set<std::string> host_names_;
   std::map<std::string, uint32_t> joining_;  // groups that events bring, by family
   std::vector<int> event_lines_;             // of scenario_.events
-  uint64_t ranks_ = 0, happenings_ = 0;
+  uint64_t ranks_ = 0, events_counted_ = 0;
 };
 
 // ---- lines
@@ -345,7 +345,7 @@ void ScenarioParser::Train(ScenarioLine& line) {
   training.family = family->name;
   if (scenario_.server_site.empty()) scenario_.server_site = family->places[0][0].site;
   training.first = line.Time("first");
-  training.steps = line.Count("steps", kMaxScenarioHappenings, 1);
+  training.steps = line.Count("steps", kMaxScenarioEvents, 1);
   training.step = line.Time("step", absl::Seconds(60));
   training.write = line.Time("write", absl::ZeroDuration());
   training.drain = line.Time("drain", kDefaultDrain);
@@ -410,22 +410,22 @@ void ScenarioParser::Event(ScenarioLine& line, bool repeated) {
     if (line.Has("from") && event.at > event.until) line.Fail("'from' is later than 'until'");
   }
   Action(line, &event);
-  if (line.ok()) CountHappenings(line, event);
+  if (line.ok()) CountEvents(line, event);
   scenario_.events.push_back(std::move(event));
   event_lines_.push_back(line.number());
 }
 
-void ScenarioParser::CountHappenings(ScenarioLine& line, const ScenarioEvent& event) {
-  happenings_ += 1;
+void ScenarioParser::CountEvents(ScenarioLine& line, const ScenarioEvent& event) {
+  events_counted_ += 1;
   if (event.every.has_value() && event.until > event.at) {
     const absl::Duration most = scenario_.end > absl::ZeroDuration() ? scenario_.end : event.until;
     const absl::Duration lasts =
         std::max(std::min(event.until, most) - event.at, absl::ZeroDuration());
-    happenings_ += static_cast<uint64_t>(absl::FDivDuration(lasts, *event.every));
+    events_counted_ += static_cast<uint64_t>(absl::FDivDuration(lasts, *event.every));
   }
-  if (happenings_ > kMaxScenarioHappenings) {
-    line.Fail(absl::StrCat("more than ", kMaxScenarioHappenings,
-                           " events; give 'until', or 'end' above"));
+  if (events_counted_ > kMaxScenarioEvents) {
+    line.Fail(
+        absl::StrCat("more than ", kMaxScenarioEvents, " events; give 'until', or 'end' above"));
   }
 }
 

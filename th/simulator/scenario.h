@@ -31,9 +31,9 @@ inline constexpr size_t kMaxScenarioBytes = size_t{1} << 20;
 inline constexpr size_t kMaxScenarioSites = 64;
 inline constexpr uint32_t kMaxScenarioHosts = 20'000;
 inline constexpr uint32_t kMaxScenarioRanks = 20'000;
-inline constexpr uint32_t kMaxScenarioSegments = 16'384;     // of a shard
-inline constexpr uint32_t kMaxScenarioCopies = 64;           // of a rank's shard in host memory
-inline constexpr uint32_t kMaxScenarioHappenings = 100'000;  // repeated events count each time
+inline constexpr uint32_t kMaxScenarioSegments = 16'384;  // of a shard
+inline constexpr uint32_t kMaxScenarioCopies = 64;        // of a rank's shard in host memory
+inline constexpr uint32_t kMaxScenarioEvents = 100'000;   // repeated events count each time
 inline constexpr absl::Duration kMaxScenarioTime = absl::Hours(24);
 
 // How versions get from the publisher to the readers. All but the first are models of how others do

@@ -523,7 +523,7 @@ void ScenarioRun::FillResult() {
   result_.ended = cluster_.now() - absl::UnixEpoch();
   result_.replica_bytes = scenario_.shard_bytes * scenario_.shards;
   result_.events = cluster_.deliveries();
-  result_.violations = cluster_.judge().violations();
+  result_.violations = cluster_.checker().violations();
   trainer_->AppendResults(&result_);
   for (const Reader& reader : readers_) reader.group->AppendResults(&result_);
   const FlowNetwork& network = cluster_.network();

@@ -3,7 +3,7 @@
 //   TH_ASSIGN_OR_RETURN(const ScenarioResult result,
 //                       RunScenario(scenario, ScenarioPolicy::kNearest, {}));
 //
-// Equal scenarios and policies give equal results. The judge watches as in every simulation; what
+// Equal scenarios and policies give equal results. The checker watches as in every simulation; what
 // it finds is in `violations`. Ends when everything that the scenario asks for has come to its end,
 // or at its `end`. Thread-safety: a pure function.
 #ifndef TH_SIMULATOR_SCENARIO_RUN_H_

@@ -69,7 +69,7 @@ TEST(ScenarioRunTest, AChainOfFourCostsASegmentAHop) {
   EXPECT_EQ(result.bytes_over[static_cast<size_t>(Distance::kSameSite)], 4'000'000'000u);
 }
 
-// Deep in the chain little has arrived when paces are told first: that is nobody's fault.
+// Deep in the chain little has arrived when throughputs are told first: that is nobody's fault.
 TEST(ScenarioRunTest, NobodyLeavesItsSourceInALongChain) {
   for (int readers : {16, 24, 32}) {
     const ScenarioResult result = RunWell(Fleet(readers) + kOnce);

@@ -49,14 +49,14 @@ void ServerWatch::LostWhatIsNotIn(const StateIdentity& identity, const DurableSt
   for (const auto& [key, model] : forgotten.models) {
     forgotten_ = std::max(forgotten_, model.lineage);
   }
-  const std::vector<ReignId>& reigns = identity.reigns;
+  const std::vector<EpochId>& epoch_ids = identity.epoch_ids;
   std::erase_if(members_, [&](const auto& entry) {
-    return std::find(reigns.begin(), reigns.end(), entry.second) == reigns.end();
+    return std::find(epoch_ids.begin(), epoch_ids.end(), entry.second) == epoch_ids.end();
   });
 }
 
 void ServerWatch::NoteJoined(const SimulatedWorker& to, const Joined& joined) {
-  members_[&to] = joined.reign;
+  members_[&to] = joined.epoch_id;
   const auto [joined_at, fresh] = joined_at_.try_emplace(&to, JoinedAt{.first = cluster_->now()});
   joined_at->second.last = cluster_->now();
   if (fresh) NoteLineageSent(to, forgotten_);
@@ -94,8 +94,8 @@ void ServerWatch::JudgeReplaced(const SimulatedWorker& worker) const {
     return other != &worker && other->spec().name == worker.spec().name &&
            joined.first > joined_at_.at(&worker).first && joined.first < came_back;
   };
-  cluster_->judge().Expect(std::any_of(joined_at_.begin(), joined_at_.end(), displaces),
-                           "was replaced while its stream stood", worker.Name());
+  cluster_->checker().Expect(std::any_of(joined_at_.begin(), joined_at_.end(), displaces),
+                             "was replaced while its stream stood", worker.Name());
 }
 
 bool ServerWatch::HasLapsed(const SimulatedWorker& worker) const {
@@ -114,7 +114,7 @@ void ServerWatch::JudgeEnd(const SimulatedWorker& worker) const {
     return other->says_falsely() && other->spec().name.group == worker.spec().name.group;
   };
   if (std::any_of(cluster_->workers().begin(), cluster_->workers().end(), lies)) return;
-  cluster_->judge().Violated(absl::StrCat(
+  cluster_->checker().Violated(absl::StrCat(
       worker.Name(),
       " is put out, and nobody else is that rank: ", worker.ended()->status.ToString()));
 }
@@ -138,7 +138,7 @@ void ServerWatch::Heard(const SimulatedWorker& from, const WorkerMessage& messag
   } else if (const auto* start = std::get_if<StartOperation>(&message)) {
     NoteStart(from, *start);
   } else if (std::holds_alternative<Leave>(message)) {
-    cluster_->judge().Left(&from);
+    cluster_->checker().Left(&from);
   } else if (const auto* done = std::get_if<RankDone>(&message)) {
     if (unpublishes_.contains({&from, done->key})) NoteLetGo(from, done->key);
   } else if (const auto* failed = std::get_if<SourceFailed>(&message)) {
@@ -202,7 +202,7 @@ void ServerWatch::NoteLetGo(const SimulatedWorker& worker, const OperationKey& u
 void ServerWatch::NoteEnd(const SimulatedWorker& to, const OperationFinished& finished) {
   if (finished.kind == OperationKind::kUnpublish) {
     unpublishes_.erase({&to, finished.key});
-    if (!finished.offload_first) NoteLetGo(to, finished.key);
+    if (!finished.must_offload) NoteLetGo(to, finished.key);
     return;
   }
   const bool published = finished.kind == OperationKind::kPublish && finished.status.ok();
@@ -210,7 +210,7 @@ void ServerWatch::NoteEnd(const SimulatedWorker& to, const OperationFinished& fi
 }
 
 // In another generation of its group operations are numbered from 1 again.
-void ServerWatch::CountAnew(const SimulatedWorker& worker, GroupGeneration generation) {
+void ServerWatch::BumpGroupGeneration(const SimulatedWorker& worker, GroupGeneration generation) {
   if (std::exchange(generations_[&worker], generation) == generation) return;
   std::erase_if(unpublishes_, [&](const OperationOf& entry) { return entry.worker == &worker; });
   std::erase_if(published_, [&](const auto& entry) { return entry.first.worker == &worker; });
@@ -232,9 +232,9 @@ void ServerWatch::Said(const SimulatedWorker& to, const ServerMessage& message,
   } else if (const auto* joined = std::get_if<Joined>(&message)) {
     NoteJoined(to, *joined);
     NoteLineageSent(to, joined->lineage);
-    CountAnew(to, joined->group_generation);
+    BumpGroupGeneration(to, joined->group_generation);
   } else if (const auto* changed = std::get_if<GroupChanged>(&message)) {
-    CountAnew(to, changed->group_generation);
+    BumpGroupGeneration(to, changed->group_generation);
   } else if (const auto* refused = std::get_if<Refused>(&message)) {
     const bool for_good = refused->retry_after == absl::InfiniteDuration();
     if (for_good && HasLapsed(to)) put_out_.insert(&to);
@@ -249,7 +249,7 @@ void ServerWatch::JudgeSources(const SimulatedWorker& to, const AssignSources& a
   for (const AssignedSource& source : assigned.sources) {
     const SimulatedWorker* worker = cluster_->FindWorker(source.endpoints.front().address);
     const auto violated = [&](absl::string_view which) {
-      cluster_->judge().Violated(
+      cluster_->checker().Violated(
           absl::StrCat(to.Name(), " is given ", worker->Name(), ", which ", which));
     };
     const bool let_go = let_go_.contains({worker, source.buffer.buffer});
@@ -262,8 +262,8 @@ void ServerWatch::JudgeSources(const SimulatedWorker& to, const AssignSources& a
     if (HasOtherSums(source, assigned.version, layout)) {
       violated("has other sums than the version");
     }
-    cluster_->judge().Expect(!worker->KeepsNothing(source.buffer.buffer),
-                             "is given a source that keeps nothing", to.Name());
+    cluster_->checker().Expect(!worker->IsStreaming(source.buffer.buffer),
+                               "is given a source that keeps nothing", to.Name());
     assigned_[{update, source.buffer}] = source.generation;
   }
 }
@@ -292,17 +292,17 @@ void ServerWatch::JudgeResolved(const SimulatedWorker& to, const OperationResolv
   if (unpublishes_.contains({&to, resolved.key})) return NoteLetGo(to, resolved.key);
   let_go_.erase({&to, resolved.key.buffer});  // it fills
   if (!WasWithdrawn(durable, to.spec().key, resolved.version)) return;
-  cluster_->judge().Violated(absl::StrCat(to.Name(), " is to move to ", resolved.version.ToString(),
-                                          ", which was rolled back"));
+  cluster_->checker().Violated(absl::StrCat(
+      to.Name(), " is to move to ", resolved.version.ToString(), ", which was rolled back"));
 }
 
 void ServerWatch::JudgeFinished(const SimulatedWorker& to, const OperationFinished& finished) {
   const bool published = finished.kind == OperationKind::kPublish && finished.status.ok();
   const Lineage told = told_[to.spec().name.group];
   if (published && finished.version.lineage > told && to.buffer_id() == finished.key.buffer) {
-    cluster_->judge().Violated(absl::StrCat(to.Name(), " publishes ", finished.version.ToString(),
-                                            " into lineage ", finished.version.lineage.value,
-                                            " and was sent only lineage ", told.value));
+    cluster_->checker().Violated(absl::StrCat(to.Name(), " publishes ", finished.version.ToString(),
+                                              " into lineage ", finished.version.lineage.value,
+                                              " and was sent only lineage ", told.value));
   }
   NoteLineageSent(to, finished.lineage);
   NoteEnd(to, finished);

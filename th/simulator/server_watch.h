@@ -10,7 +10,7 @@
 // - A live worker is put out only when another process has its rank or its lease has expired. A
 //   membership that the server has forgotten has no lease to expire.
 //
-// The watch reports each broken rule to the cluster's judge. Not thread-safe.
+// The watch reports each broken rule to the cluster's checker. Not thread-safe.
 #ifndef TH_SIMULATOR_SERVER_WATCH_H_
 #define TH_SIMULATOR_SERVER_WATCH_H_
 
@@ -34,8 +34,8 @@ class ServerWatch {
  public:
   explicit ServerWatch(Cluster* cluster) : cluster_(cluster) {}  // outlives it
 
-  void Began();  // a reign: forgets what belongs to the one before
-  // The server's disk was replaced: it has forgotten every member that no reign of `identity` has
+  void Began();  // an epoch: forgets what belongs to the one before
+  // The server's disk was replaced: it has forgotten every member that no epoch of `identity` has
   // confirmed.
   // What it learns again of `forgotten` is no news to those who join then.
   void LostWhatIsNotIn(const StateIdentity& identity, const DurableState& forgotten);
@@ -79,7 +79,7 @@ class ServerWatch {
   void NotePublished(const SimulatedWorker& worker, const OperationKey& publish);
   void NoteLetGo(const SimulatedWorker& worker, const OperationKey& unpublish);
   void NoteEnd(const SimulatedWorker& to, const OperationFinished& finished);
-  void CountAnew(const SimulatedWorker& worker, GroupGeneration generation);
+  void BumpGroupGeneration(const SimulatedWorker& worker, GroupGeneration generation);
   void JudgeSources(const SimulatedWorker& to, const AssignSources& assigned);
   // True when the reader pulls from the source already, and may finish that.
   bool Pulls(const OperationOf& update, const AssignedSource& source) const;
@@ -106,7 +106,7 @@ class ServerWatch {
   std::map<Failure, absl::Time> failed_at_;
   // The generation of each source that was sent to a reader, until that operation ends.
   std::map<std::pair<OperationOf, BufferAddress>, BufferGeneration> assigned_;
-  // Whom a reader named as the sources of a buffer when it joined in this reign, until the
+  // Whom a reader named as the sources of a buffer when it joined in this epoch, until the
   // operation that fills it has ended.
   std::set<std::pair<BufferOf, BufferAddress>> resumed_;
   std::map<std::pair<VersionSequence, Digest>, Digest> roots_;           // by version and layout
@@ -116,8 +116,8 @@ class ServerWatch {
   // The highest lineage that the server knew when it lost its state. Every process that joins for
   // the first time later counts as knowing it.
   Lineage forgotten_;
-  // The members that the server remembers, each with the reign that confirmed it last.
-  std::map<const SimulatedWorker*, ReignId> members_;
+  // The members that the server remembers, each with the epoch that confirmed it last.
+  std::map<const SimulatedWorker*, EpochId> members_;
   struct JoinedAt {
     absl::Time first, last;
   };

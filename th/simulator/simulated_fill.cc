@@ -53,12 +53,13 @@ SimulatedFill::SimulatedFill(SimulatedWorker* worker, SimulatedBuffer* buffer,
       version_(start.version),
       session_(SessionSpec(*buffer, worker->cluster().spec(), start, stream),
                worker->cluster().spec().replicator, worker->now()) {
-  Judge& judge = worker_->cluster().judge();
-  judge.NoteLabel(version_);
+  InvariantChecker& checker = worker_->cluster().checker();
+  checker.NoteLabel(version_);
   for (const SegmentRange& range : start.resume.ranges()) {
     for (SegmentIndex segment = range.begin; segment < range.end; segment = segment.Next()) {
-      judge.Expect(judge.WasPublished(version_, buffer_->shard(), segment, buffer_->value(segment)),
-                   "resumes a segment that it does not hold", worker_->Name());
+      checker.Expect(
+          checker.WasPublished(version_, buffer_->shard(), segment, buffer_->value(segment)),
+          "resumes a segment that it does not hold", worker_->Name());
     }
   }
   FollowSession();
@@ -146,9 +147,9 @@ void SimulatedFill::HandleSums(TransferId transfer, SegmentIndex first,
 
 void SimulatedFill::FollowSession() {
   if (session_.PollStartedOver()) {
-    Judge& judge = worker_->cluster().judge();
-    judge.Expect(judge.IsDisputed(version_, buffer_->shard()),
-                 "starts over though all sources have the same", worker_->Name());
+    InvariantChecker& checker = worker_->cluster().checker();
+    checker.Expect(checker.IsDisputed(version_, buffer_->shard()),
+                   "starts over though all sources have the same", worker_->Name());
     buffer_->StartOver();
   }
   const SegmentSet unchanged = session_.TakeUnchanged();
@@ -164,11 +165,11 @@ void SimulatedFill::FollowSession() {
 }
 
 void SimulatedFill::JudgeUnchanged(SegmentIndex segment) const {
-  Judge& judge = worker_->cluster().judge();
+  InvariantChecker& checker = worker_->cluster().checker();
   const SegmentSum value = buffer_->value(segment);
-  judge.Expect(value == session_.SumOf(segment) &&
-                   judge.WasPublished(version_, buffer_->shard(), segment, value),
-               "holds a segment from before that the version does not have", worker_->Name());
+  checker.Expect(value == session_.SumOf(segment) &&
+                     checker.WasPublished(version_, buffer_->shard(), segment, value),
+                 "holds a segment from before that the version does not have", worker_->Name());
 }
 
 void SimulatedFill::HandleSegment(TransferId transfer, const SentSegment& segment) {
@@ -199,7 +200,7 @@ void SimulatedFill::HandleSegment(TransferId transfer, const SentSegment& segmen
   } else {
     // One that the tail had asked of two sources comes twice; what is on its way at a switch must
     // not.
-    worker_->cluster().judge().Expect(
+    worker_->cluster().checker().Expect(
         !Is(*link, SourceState::kFinishing) || session_.held().Contains(segment.index),
         "throws away what was on its way from a source that was let go", worker_->Name());
   }
@@ -208,25 +209,26 @@ void SimulatedFill::HandleSegment(TransferId transfer, const SentSegment& segmen
 }
 
 void SimulatedFill::JudgeWrite(SegmentIndex segment) const {
-  Judge& judge = worker_->cluster().judge();
-  judge.Expect(buffer_->lent(),
-               "a fill writes into memory of which its caller has heard that nobody does any more",
-               worker_->Name());
+  InvariantChecker& checker = worker_->cluster().checker();
+  checker.Expect(
+      buffer_->lent(),
+      "a fill writes into memory of which its caller has heard that nobody does any more",
+      worker_->Name());
   // The session has forgotten a buffer that is being freed; its memory waits for the fill's stop.
-  judge.Expect(worker_->IsBeingFreed(operation_.buffer) ||
-                   worker_->session().buffer_state(operation_.buffer) == BufferState::kFilling,
-               "a fill writes into a buffer that is not its own", worker_->Name());
+  checker.Expect(worker_->IsBeingFreed(operation_.buffer) ||
+                     worker_->session().buffer_state(operation_.buffer) == BufferState::kFilling,
+                 "a fill writes into a buffer that is not its own", worker_->Name());
   const SegmentSet& held = stream_ == nullptr ? buffer_->held() : stream_->arrived();
-  judge.Expect(!held.Contains(segment), "writes a segment that it holds and serves",
-               worker_->Name());
+  checker.Expect(!held.Contains(segment), "writes a segment that it holds and serves",
+                 worker_->Name());
 }
 
 void SimulatedFill::JudgeAccepted(const Link& link, const SentSegment& segment) const {
-  Judge& judge = worker_->cluster().judge();
+  InvariantChecker& checker = worker_->cluster().checker();
   const int shard = buffer_->shard();
-  if (judge.WasPublished(version_, shard, segment.index, segment.bytes)) return;
-  judge.Violated(absl::StrCat(worker_->Name(), " accepted a segment of ", version_.ToString(),
-                              " that nobody published, from ", link.worker->Describe()));
+  if (checker.WasPublished(version_, shard, segment.index, segment.bytes)) return;
+  checker.Violated(absl::StrCat(worker_->Name(), " accepted a segment of ", version_.ToString(),
+                                " that nobody published, from ", link.worker->Describe()));
 }
 
 void SimulatedFill::HandleAlive(TransferId transfer) {
@@ -265,8 +267,8 @@ void SimulatedFill::CloseLink(Link& link, SourceFailure failure, const std::stri
   session_.HandleClosed(link.source, failure, why);
 }
 
-void SimulatedFill::HandleHandedOn(SegmentIndex segment) {
-  session_.HandleHandedOn(segment);
+void SimulatedFill::HandleConsumed(SegmentIndex segment) {
+  session_.HandleConsumed(segment);
   CarryOut();
 }
 
@@ -397,7 +399,7 @@ void SimulatedFill::JudgeAsking() {
   asks_nobody_since_ = std::min(asks_nobody_since_, worker_->now());
   if (worker_->now() - asks_nobody_since_ < kMaxAsksNobody) return;
   asks_nobody_since_ = absl::InfiniteFuture();
-  worker_->cluster().judge().Violated(
+  worker_->cluster().checker().Violated(
       absl::StrCat(worker_->Name(), " lacks segments of ", version_.ToString(), " and has asked ",
                    "none of its sources for ", absl::FormatDuration(kMaxAsksNobody)));
 }
@@ -405,7 +407,7 @@ void SimulatedFill::JudgeAsking() {
 void SimulatedFill::JudgeLoss(const FillSourceFailed& lost) {
   worker_->CountLost();
   const absl::Duration patience = worker_->cluster().spec().replicator.silence;
-  worker_->cluster().judge().Expect(
+  worker_->cluster().checker().Expect(
       lost.failure != SourceFailure::kStalled ||
           worker_->now() - links_[lost.index.value].alive_at >= patience,
       "gives up a source that has just said that it is there", worker_->Name());

@@ -65,7 +65,7 @@ class SimulatedFill {
   // The way to the source has broken, whatever becomes of that itself.
   void HandlePathBroken(TransferId transfer, const std::string& why);
   // The stream's room for all before `segment` is free.
-  void HandleHandedOn(SegmentIndex segment);
+  void HandleConsumed(SegmentIndex segment);
   void HandleTick();
 
   // Of the session's outputs those that are not about a pull.

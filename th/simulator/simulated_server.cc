@@ -47,7 +47,7 @@ SimulatedServer::SimulatedServer(Cluster* cluster)
 void SimulatedServer::Start() {
   SetAlive(true);
   disk_.identity.of_this_process = 0;
-  BeginReign(disk_.epoch);
+  BeginEpoch(disk_.epoch);
 }
 
 void SimulatedServer::ReplaceDisk(ServerDisk disk, Epoch passed) {
@@ -57,20 +57,20 @@ void SimulatedServer::ReplaceDisk(ServerDisk disk, Epoch passed) {
   disk_.epoch = std::max(disk_.epoch, passed);
 }
 
-void SimulatedServer::BeginReign(Epoch above) {
-  const bool ran_before = !disk_.identity.reigns.empty();
+void SimulatedServer::BeginEpoch(Epoch above) {
+  const bool ran_before = !disk_.identity.epoch_ids.empty();
   disk_.epoch = above.Next();
-  disk_.identity.reigns.emplace_back(++reigns_);
-  disk_of_reign_[disk_.identity.reign()] = disks_;
+  disk_.identity.epoch_ids.emplace_back(++epochs_begun_);
+  disk_of_epoch_[disk_.identity.epoch_id()] = disks_;
   ++disk_.identity.of_this_process;
-  cluster_->Trace([&] { return absl::StrCat("server: starts reign ", disk_.epoch.value); });
+  cluster_->Trace([&] { return absl::StrCat("server: starts epoch ", disk_.epoch.value); });
   RegistryStart start;
   start.epoch = disk_.epoch;
   start.identity = disk_.identity;
   start.durable = disk_.durable;
   start.recovering = ran_before;
   start.now = now();
-  start.key_seed[0] = reigns_;
+  start.key_seed[0] = epochs_begun_;
   watch_.Began();
   CheckRegistry();
   registry_ = std::make_unique<Registry>(start, cluster_->spec().registry);
@@ -196,7 +196,7 @@ void SimulatedServer::RunRegistry(absl::FunctionRef<RegistryEffects(Registry&)> 
 void SimulatedServer::CheckRegistry() {
   if (registry_ == nullptr) return;
   const absl::Status kept = registry_->CheckInvariants();
-  if (!kept.ok()) cluster_->judge().Violated(std::string(kept.message()));
+  if (!kept.ok()) cluster_->checker().Violated(std::string(kept.message()));
 }
 
 void SimulatedServer::CarryOut(RegistryEffects effects) {
@@ -239,7 +239,7 @@ void SimulatedServer::BeginAbove(Epoch heard) {
         });
   }
   streams_.clear();
-  BeginReign(std::max(disk_.epoch, heard));
+  BeginEpoch(std::max(disk_.epoch, heard));
 }
 
 void SimulatedServer::HandleWake() {

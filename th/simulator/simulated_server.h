@@ -41,8 +41,8 @@ class SimulatedServer : public SimulatedProcess {
   // Before Start: its disk is another one, or as it was at some time before. The epoch that it
   // begins is above `passed`.
   void ReplaceDisk(ServerDisk disk, Epoch passed);
-  // Disks are counted; a reign belongs to the one on which it has begun.
-  uint64_t DiskOf(ReignId reign) const { return disk_of_reign_.at(reign); }
+  // Disks are counted; an epoch belongs to the one on which it has begun.
+  uint64_t DiskOf(EpochId epoch_id) const { return disk_of_epoch_.at(epoch_id); }
   void Stop();  // as by SIGSTOP, until Continue
   void Continue();
   // A turn of its loop that takes long: all waits as after Stop, but nobody notices a pause.
@@ -52,7 +52,7 @@ class SimulatedServer : public SimulatedProcess {
   CommandFinished Command(const ModelKey& key, const RunCommand& command);
 
   Catalog List() const;  // empty while it is dead
-  // Tells the judge which of the registry's invariants does not hold. The server does it itself
+  // Tells the checker which of the registry's invariants does not hold. The server does it itself
   // after every ClusterSpec::check_registry_every-th event and at the end of an epoch.
   void CheckRegistry();
   // Both run, and what they say to each other arrives.
@@ -78,15 +78,15 @@ class SimulatedServer : public SimulatedProcess {
   void HandleWake() override;
 
   Cluster* const cluster_;  // outlives it
-  // The process that runs begins a reign above `epoch`.
-  void BeginReign(Epoch above);
+  // The process that runs begins an epoch above `epoch`.
+  void BeginEpoch(Epoch above);
   // A worker has lived in that epoch, of which the state knows nothing.
   void BeginAbove(Epoch heard);
 
   ServerDisk disk_ = EmptyDisk(ClusterId(1));
-  uint64_t reigns_ = 0;  // over all disks, in place of random numbers
+  uint64_t epochs_begun_ = 0;  // over all disks, in place of random numbers
   uint64_t disks_ = 1;
-  std::map<ReignId, uint64_t> disk_of_reign_;
+  std::map<EpochId, uint64_t> disk_of_epoch_;
   std::unique_ptr<Registry> registry_;
   ReplicaObserver observer_;
   ServerWatch watch_;

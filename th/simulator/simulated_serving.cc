@@ -54,7 +54,8 @@ void SimulatedServing::Ask(TransferId transfer, SegmentRange range) {
   Pull* const pull = Find(transfer);
   if (pull == nullptr || pull->reset) return;
   const absl::Status asked = pull->session.HandleAsk(range, worker_->now());
-  worker_->cluster().judge().Expect(asked.ok(), "is asked for more than it takes", worker_->Name());
+  worker_->cluster().checker().Expect(asked.ok(), "is asked for more than it takes",
+                                      worker_->Name());
   if (!asked.ok()) pull->session.HandleBroken(std::string(asked.message()));
   Act(transfer);
 }
@@ -64,8 +65,8 @@ void SimulatedServing::AskSums(TransferId transfer) {
   if (pull == nullptr || pull->reset) return;
   const SegmentIndex end(worker_->cluster().spec().segment_count);
   const absl::Status asked = pull->session.HandleAskSums({SegmentIndex(0), end}, worker_->now());
-  worker_->cluster().judge().Expect(asked.ok(), "is asked for sums that it does not give",
-                                    worker_->Name());
+  worker_->cluster().checker().Expect(asked.ok(), "is asked for sums that it does not give",
+                                      worker_->Name());
   if (!asked.ok()) pull->session.HandleBroken(std::string(asked.message()));
   Act(transfer);
 }
@@ -197,14 +198,14 @@ void SimulatedServing::Say(Pull& pull, SimulatedEvent word) {
 }
 
 void SimulatedServing::JudgeAdmitted(const Pull& pull) const {
-  Judge& judge = worker_->cluster().judge();
-  judge.Expect(pull.capability.claims.epoch == worker_->session().epoch(),
-               "admitted a reader of another epoch", worker_->Name());
+  InvariantChecker& checker = worker_->cluster().checker();
+  checker.Expect(pull.capability.claims.epoch == worker_->session().epoch(),
+                 "admitted a reader of another epoch", worker_->Name());
   const BufferState state = worker_->session().buffer_state(pull.buffer());
-  judge.Expect(state != BufferState::kDraining && state != BufferState::kWritable,
-               "admitted a reader of a buffer that serves nobody", worker_->Name());
-  judge.Expect(!worker_->KeepsNothing(pull.buffer()),
-               "admitted a reader of a receive that keeps nothing", worker_->Name());
+  checker.Expect(state != BufferState::kDraining && state != BufferState::kWritable,
+                 "admitted a reader of a buffer that serves nobody", worker_->Name());
+  checker.Expect(!worker_->IsStreaming(pull.buffer()),
+                 "admitted a reader of a receive that keeps nothing", worker_->Name());
 }
 
 void SimulatedServing::SetTimer(TransferId transfer, Pull& pull) {
@@ -262,8 +263,8 @@ void SimulatedServing::SendSums(TransferId transfer, Pull& pull) {
 
 SegmentSum SimulatedServing::ForgeryOf(const Pull& pull, SegmentSum sum) const {
   const SegmentSum forgery = sum ^ 2;
-  worker_->cluster().judge().Forged(pull.capability.claims.version,
-                                    worker_->FindBuffer(pull.buffer())->shard(), forgery);
+  worker_->cluster().checker().Forged(pull.capability.claims.version,
+                                      worker_->FindBuffer(pull.buffer())->shard(), forgery);
   return forgery;
 }
 
@@ -280,9 +281,9 @@ void SimulatedServing::SendNext(TransferId transfer, Pull& pull) {
       [&buffer](SegmentIndex asked) { return buffer.held().Contains(asked); });
   if (!segment.has_value()) return;  // PumpAll when one has arrived
   const VersionSequence here = worker_->session().buffer_version(pull.buffer()).sequence;
-  worker_->cluster().judge().Expect(pull.capability.claims.version == here,
-                                    "serves another version than the reader was admitted for",
-                                    worker_->Name());
+  worker_->cluster().checker().Expect(pull.capability.claims.version == here,
+                                      "serves another version than the reader was admitted for",
+                                      worker_->Name());
   pull.sending = Sending{*segment, buffer.value(*segment), buffer.rounds()};
   Cluster& cluster = worker_->cluster();
   cluster.network().Send(*pull.flow, cluster.wire_bytes_per_segment(), worker_->now());
@@ -298,8 +299,8 @@ void SimulatedServing::HandleChunkDelivered(TransferId transfer) {
   // The contract: nobody writes a segment while it is read. A fill that has started over does: what
   // it had handed on is refuted by the version's root, and so will it be at whoever received it.
   const bool started_over = buffer.rounds() != sent.round;
-  worker_->cluster().judge().Expect(buffer.value(sent.segment) == sent.value || started_over,
-                                    "wrote a segment that a reader was reading", worker_->Name());
+  worker_->cluster().checker().Expect(buffer.value(sent.segment) == sent.value || started_over,
+                                      "wrote a segment that a reader was reading", worker_->Name());
   worker_->cluster().Carry(*worker_, pull->reader, &pull->wire,
                            [reader = pull->reader, transfer, segment = WhatIsSent(*pull, sent)] {
                              reader->HandleSegment(transfer, segment);

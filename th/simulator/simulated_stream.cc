@@ -23,12 +23,12 @@ void SimulatedStream::NoteMoved() {
 }
 
 void SimulatedStream::Arrived(SegmentIndex segment) {
-  Judge& judge = worker_->cluster().judge();
-  judge.Expect(spec_.wanted.Contains(segment), "receives a segment that it did not ask for",
-               worker_->Name());
+  InvariantChecker& checker = worker_->cluster().checker();
+  checker.Expect(spec_.wanted.Contains(segment), "receives a segment that it did not ask for",
+                 worker_->Name());
   arrived_.Add(segment);
-  judge.Expect(arrived_.count() - taken_ <= spec_.ring_segments,
-               "has received more than its ring holds", worker_->Name());
+  checker.Expect(arrived_.count() - taken_ <= spec_.ring_segments,
+                 "has received more than its ring holds", worker_->Name());
   Pump();
 }
 

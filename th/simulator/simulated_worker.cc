@@ -44,7 +44,7 @@ SimulatedWorker::SimulatedWorker(Cluster* cluster, WorkerSpec spec,
 void SimulatedWorker::Begin() {
   session_.Handle(event::Start{}, now());
   const absl::Status registered = RegisterOwnBuffer();
-  if (!registered.ok()) return cluster_->judge().Violated(std::string(registered.message()));
+  if (!registered.ok()) return cluster_->checker().Violated(std::string(registered.message()));
   Settle();
 }
 
@@ -93,7 +93,7 @@ CallId SimulatedWorker::PublishBytes(const std::string& label, const std::string
   const absl::Status begun =
       session_.Handle(event::Publish{call, buffer_id_, std::move(request)}, now()).status;
   if (begun.ok()) {
-    cluster_->judge().Published(named, content, truly);
+    cluster_->checker().Published(named, content, truly);
     published_falsely_ = content != truly;
   }
   return BeginCall(begun, call);
@@ -193,12 +193,12 @@ const SimulatedBuffer* SimulatedWorker::FindBuffer(BufferId id) const {
   return found == holdings_.end() ? nullptr : &found->second.buffer;
 }
 
-bool SimulatedWorker::KeepsNothing(BufferId buffer) const {
+bool SimulatedWorker::IsStreaming(BufferId buffer) const {
   const auto found = holdings_.find(buffer);
   return found != holdings_.end() && found->second.IsStream();
 }
 
-// ---- mishaps
+// ---- faults
 
 void SimulatedWorker::CloseEverything(bool tell) {
   serving_.BreakAll(tell);
@@ -253,9 +253,9 @@ void SimulatedWorker::SayFalsely(WorkerMessage message) {
   if (!alive() || !stream_.has_value()) return;
   cluster_->Trace([&] { return absl::StrCat(Name(), ": says what is not so: ", message.index()); });
   says_falsely_ = true;
-  cluster_->judge().SaysFalsely(spec_.name.group, group_generation_);
+  cluster_->checker().SaysFalsely(spec_.name.group, group_generation_);
   if (const auto* sealed = std::get_if<ShardSealed>(&message)) {
-    cluster_->judge().SaysFalseRoot(sealed->version, buffer().shard());
+    cluster_->checker().SaysFalseRoot(sealed->version, buffer().shard());
   }
   cluster_->server().Send(this, *stream_, std::move(message));
 }
@@ -298,35 +298,36 @@ void SimulatedWorker::NoteGeneration(const ServerMessage& message) {
   const SimulatedServer& server = cluster_->server();
   if (auto* joined = std::get_if<Joined>(&message)) {
     if (joined->epoch < session_.epoch()) return;  // the session does not believe it
-    const bool another = reign_ == ReignId() || group_generation_ != joined->group_generation.value;
-    reign_ = joined->reign;
-    if (another) generation_numbered_by_ = server.DiskOf(reign_);
+    const bool another =
+        epoch_id_ == EpochId() || group_generation_ != joined->group_generation.value;
+    epoch_id_ = joined->epoch_id;
+    if (another) generation_numbered_by_ = server.DiskOf(epoch_id_);
     group_generation_ = joined->group_generation.value;
   } else if (auto* changed = std::get_if<GroupChanged>(&message)) {
-    generation_numbered_by_ = server.DiskOf(reign_);
+    generation_numbered_by_ = server.DiskOf(epoch_id_);
     group_generation_ = changed->group_generation.value;
   }
   // What it has said may be answered in a later generation.
-  if (says_falsely_) cluster_->judge().SaysFalsely(spec_.name.group, group_generation_);
+  if (says_falsely_) cluster_->checker().SaysFalsely(spec_.name.group, group_generation_);
 }
 
-uint64_t SimulatedWorker::state_joined() const { return cluster_->server().DiskOf(reign_); }
+uint64_t SimulatedWorker::state_joined() const { return cluster_->server().DiskOf(epoch_id_); }
 
 void SimulatedWorker::JudgeMessage(const ServerMessage& message) {
   const bool judged = std::holds_alternative<OperationResolved>(message) ||
                       std::holds_alternative<OperationFinished>(message);
   if (!judged) return;
-  Judge::GroupOperation operation{.generation = group_generation_,
-                                  .numbered_by = generation_numbered_by_,
-                                  .group = spec_.name.group,
-                                  .run = spec_.key.run,
-                                  .model = spec_.key.model};
+  InvariantChecker::GroupOperation operation{.generation = group_generation_,
+                                             .numbered_by = generation_numbered_by_,
+                                             .group = spec_.name.group,
+                                             .run = spec_.key.run,
+                                             .model = spec_.key.model};
   if (auto* resolved = std::get_if<OperationResolved>(&message)) {
     const auto name = names_.find(resolved->key.buffer);
     if (name == names_.end()) return;
     operation.buffer = name->second;
     operation.number = resolved->key.number;
-    cluster_->judge().HeardResolved(this, operation, resolved->version.sequence);
+    cluster_->checker().HeardResolved(this, operation, resolved->version.sequence);
     TellWait(resolved->key.buffer, WaitsFor::kDrain);
   } else if (auto* finished = std::get_if<OperationFinished>(&message)) {
     const auto name = names_.find(finished->key.buffer);
@@ -339,7 +340,7 @@ void SimulatedWorker::JudgeMessage(const ServerMessage& message) {
                           finished->kind, " outcome ", finished->outcome, " #",
                           finished->version.sequence.ToString(), " ", finished->status.ToString());
     });
-    cluster_->judge().HeardFinished(this, operation, reign_, state_joined(), *finished);
+    cluster_->checker().HeardFinished(this, operation, epoch_id_, state_joined(), *finished);
     last_results_[finished->key.buffer] = *finished;
   }
 }
@@ -548,7 +549,7 @@ void SimulatedWorker::Do(const OperationDone& finished) {
 void SimulatedWorker::HearDone(const OperationDone& finished) {
   --pending_calls_;
   const bool first_end = done.emplace(finished.call, finished).second;
-  cluster_->judge().Expect(first_end, "a call has ended twice", Name());
+  cluster_->checker().Expect(first_end, "a call has ended twice", Name());
   if (finished.kind == OperationKind::kUpdate) TakeBack(finished.buffer);
   JudgeDone(finished);
   NoteStreamDone(finished);
@@ -564,9 +565,9 @@ void SimulatedWorker::JudgeUnpublished(const OperationDone& finished) {
   if (ended.empty()) return;
   const Unpublishing& unpublishing = ended.mapped();
   const absl::Time silent_since = std::max(heard_at_, unpublishing.drained_by);
-  cluster_->judge().Expect(unpublishing.copies || now() - silent_since <= kMaxSilentWait,
-                           "has waited with an unpublish for a server that was silent", Name());
-  cluster_->judge().Expect(
+  cluster_->checker().Expect(unpublishing.copies || now() - silent_since <= kMaxSilentWait,
+                             "has waited with an unpublish for a server that was silent", Name());
+  cluster_->checker().Expect(
       !finished.status.ok() || session_.buffer_generation(buffer_id_) > unpublishing.under,
       "unpublished under the same generation", Name());
 }
@@ -576,12 +577,12 @@ void SimulatedWorker::JudgeDone(const OperationDone& finished) {
   if (!finished.status.ok()) return;
   const OperationFinished& last = last_results_[finished.buffer];
   const bool beside = finished.buffer != buffer_id_;
-  const bool staged = beside && !KeepsNothing(finished.buffer);
+  const bool staged = beside && !IsStreaming(finished.buffer);
   const bool told = last.status.ok() && last.kind == finished.kind &&
                     (staged || last.outcome == finished.outcome) &&
                     last.version.sequence == finished.version.sequence;
-  cluster_->judge().Expect(told, "tells its caller what the server has not said", Name());
-  cluster_->judge().Expect(
+  cluster_->checker().Expect(told, "tells its caller what the server has not said", Name());
+  cluster_->checker().Expect(
       finished.not_available != NotAvailableReason::kSeeding || when_seeding_ != WhenSeeding::kWait,
       "is told to ask later, and wanted to wait", Name());
   if (staged) return JudgeStaged(finished, last);
@@ -591,7 +592,7 @@ void SimulatedWorker::JudgeDone(const OperationDone& finished) {
   // more.
   const bool moved = !published_falsely_ && (finished.outcome == UpdateOutcome::kMoved ||
                                              finished.outcome == UpdateOutcome::kAlreadyThere);
-  if (moved) cluster_->judge().Moved(Name(), finished.version, buffer(), state_joined());
+  if (moved) cluster_->checker().Moved(Name(), finished.version, buffer(), state_joined());
 }
 
 // ---- time

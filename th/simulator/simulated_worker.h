@@ -114,7 +114,7 @@ class SimulatedWorker : public SimulatedProcess {
   // That the session has asked for: of what is retained or seeds its site; of what is staged.
   std::vector<BufferId> copies() const;
   std::vector<BufferId> staged_copies() const;
-  bool KeepsNothing(BufferId buffer) const;  // a streaming receive's
+  bool IsStreaming(BufferId buffer) const;  // a streaming receive's
   // Its owner frees it, and waits until nothing is written into it any more.
   bool IsBeingFreed(BufferId buffer) const;
   std::string NameOf(BufferId buffer) const;
@@ -142,7 +142,7 @@ class SimulatedWorker : public SimulatedProcess {
   std::function<void(WaitsFor)> on_wait;  // from here on, within the call that goes on
   std::function<void(const std::string& source)> on_accepted;  // a segment
 
-  // ---- mishaps
+  // ---- faults
   // Pending calls of a dead process never end.
   void Kill();   // its machine tells everybody
   void Crash();  // with its machine: nobody is told
@@ -163,7 +163,7 @@ class SimulatedWorker : public SimulatedProcess {
   // To the server, past the session.
   void SayFalsely(WorkerMessage message);
   bool says_falsely() const { return says_falsely_; }
-  // For tests of the judge: what no server has said, and what no session has.
+  // For tests of the checker: what no server has said, and what no session has.
   void HearForATest(const ServerMessage& message) { HandleServerMessage(*stream_, message); }
   void SayUnheardForATest(WorkerMessage message);
   // From now on its driver says that a fill has stopped while bytes still land.
@@ -295,8 +295,8 @@ class SimulatedWorker : public SimulatedProcess {
   std::optional<SessionEnded> ended_;
   std::optional<ConnectionId> stream_;
   uint64_t group_generation_ = 0;
-  uint64_t generation_numbered_by_ = 0;  // as in Judge::GroupOperation
-  ReignId reign_;                        // that it has joined last
+  uint64_t generation_numbered_by_ = 0;  // as in InvariantChecker::GroupOperation
+  EpochId epoch_id_;                     // that it has joined last
   struct Unpublishing {
     BufferGeneration under;
     absl::Time drained_by;

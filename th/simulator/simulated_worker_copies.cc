@@ -72,10 +72,10 @@ void SimulatedWorker::Do(const FreeOffload& freed) {
   const auto found = holdings_.find(freed.copy);
   if (found == holdings_.end()) return;
   const SimulatedFill* const fill = found->second.fill.get();
-  cluster_->judge().Expect(fill == nullptr || fill->completed(),
-                           "is told to free memory that a fill still writes", Name());
+  cluster_->checker().Expect(fill == nullptr || fill->completed(),
+                             "is told to free memory that a fill still writes", Name());
   if (!found->second.staged) {  // those stay registered
-    cluster_->judge().Unregistered(this, found->second.name);
+    cluster_->checker().Unregistered(this, found->second.name);
     names_.erase(freed.copy);
   }
   serving_.EndAllOf(freed.copy);
@@ -85,8 +85,8 @@ void SimulatedWorker::Do(const FreeOffload& freed) {
 // What an arena of the rank's limit could not hold would be refused; the server is to ask for none.
 void SimulatedWorker::JudgeCopies() {
   const uint64_t bytes = copies().size() * cluster_->LayoutOf(spec_.shard)->bytes();
-  cluster_->judge().Expect(bytes <= spec_.offload_limit_bytes,
-                           "is asked for more copies than it has memory for", Name());
+  cluster_->checker().Expect(bytes <= spec_.offload_limit_bytes,
+                             "is asked for more copies than it has memory for", Name());
 }
 
 // `told` is the server's result.
@@ -94,14 +94,14 @@ void SimulatedWorker::JudgeStaged(const OperationDone& finished, const Operation
   const auto here = [](UpdateOutcome outcome) {
     return outcome == UpdateOutcome::kMoved || outcome == UpdateOutcome::kAlreadyThere;
   };
-  cluster_->judge().Expect(here(told.outcome) == here(finished.outcome),
-                           "tells who stages what the server has not said", Name());
+  cluster_->checker().Expect(here(told.outcome) == here(finished.outcome),
+                             "tells who stages what the server has not said", Name());
   if (!here(finished.outcome)) return;
   // What the caller's buffer has already is not staged.
   const bool staged = finished.outcome == UpdateOutcome::kMoved;
   const SimulatedBuffer* const where = FindBuffer(staged ? finished.buffer : buffer_id_);
-  if (where == nullptr) return cluster_->judge().Violated(Name() + " has staged nothing");
-  cluster_->judge().Moved(Name(), finished.version, *where, state_joined());
+  if (where == nullptr) return cluster_->checker().Violated(Name() + " has staged nothing");
+  cluster_->checker().Moved(Name(), finished.version, *where, state_joined());
 }
 
 }  // namespace th

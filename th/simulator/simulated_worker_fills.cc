@@ -34,7 +34,7 @@ void SimulatedWorker::Tell(BufferId buffer, const FillOutput& event) {
   } else if (auto* progressed = std::get_if<FillProgressed>(&event)) {
     session_.Handle(event::FillProgressed{buffer,
                                           {progressed->held, progressed->bytes_held,
-                                           progressed->paces, progressed->transports}},
+                                           progressed->throughputs, progressed->transports}},
                     now());
   } else if (std::holds_alternative<FillReceived>(event)) {
     TellWait(buffer, WaitsFor::kSums);

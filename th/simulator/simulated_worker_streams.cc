@@ -100,10 +100,12 @@ void SimulatedWorker::NoteStreamDone(const OperationDone& finished) {
     return EndStream(finished.buffer,
                      finished.status.ok() ? absl::CancelledError("nothing came") : finished.status);
   }
-  cluster_->judge().Expect(stream->whole(), "is told that it has received what it has not", name_);
+  cluster_->checker().Expect(stream->whole(), "is told that it has received what it has not",
+                             name_);
   const bool part = stream->spec().wanted.count() < cluster_->spec().segment_count;
   if (!part)
-    cluster_->judge().Moved(name_, finished.version, *FindBuffer(finished.buffer), state_joined());
+    cluster_->checker().Moved(name_, finished.version, *FindBuffer(finished.buffer),
+                              state_joined());
   stream->NoteMoved();
   FinishStreamIfTaken(finished.buffer);
 }
@@ -123,7 +125,7 @@ void SimulatedWorker::HandleStreamTake(BufferId buffer) {
     EndStream(buffer, absl::InternalError("its consumer fails"));
     return Settle();
   }
-  if (SimulatedFill* fill = holdings_.at(buffer).fill.get()) fill->HandleHandedOn(taken.Next());
+  if (SimulatedFill* fill = holdings_.at(buffer).fill.get()) fill->HandleConsumed(taken.Next());
   FinishStreamIfTaken(buffer);
   Settle();
 }

@@ -105,7 +105,7 @@ std::shared_ptr<Fill> Fill::Start(FillSpec spec, std::vector<Transport*> transpo
   std::shared_ptr<Fill> fill(new Fill(std::move(spec), std::move(transports), observer));
   if (fill->ring_ != nullptr) {
     fill->ring_->OnRoom([hands_on = std::weak_ptr<Fill>(fill)](SegmentIndex end) {
-      if (const auto held = hands_on.lock()) held->HandedOn(end);
+      if (const auto held = hands_on.lock()) held->Consumed(end);
     });
   }
   absl::MutexLock lock(&fill->mu_);
@@ -471,9 +471,9 @@ void Fill::Closed(SourceIndex source, SourceFailure failure, std::string detail)
   });
 }
 
-void Fill::HandedOn(SegmentIndex end) {
+void Fill::Consumed(SegmentIndex end) {
   absl::MutexLock lock(&mu_);
-  session_.HandleHandedOn(end);
+  session_.HandleConsumed(end);
   Wake();
 }
 

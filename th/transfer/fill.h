@@ -151,7 +151,7 @@ class Fill final : public FillControl, public std::enable_shared_from_this<Fill>
   void Alive(SourceIndex source);
   void DeviceHangs(absl::Status why);
   void Closed(SourceIndex source, SourceFailure failure, std::string detail);
-  void HandedOn(SegmentIndex end);
+  void Consumed(SegmentIndex end);
 
   // ---- segments that land in a slot first
   // A segment whose bytes have been received into `slot`, with the sums as of OnSegment.

@@ -31,11 +31,11 @@ struct StrongInt {
   friend std::ostream& operator<<(std::ostream& os, StrongInt id) { return os << id.value; }
 };
 
-// The server's reign. Rises by at least one at every server start; durable.
+// The number of a server's time in office. Rises by at least one at every server start; durable.
 using Epoch = StrongInt<struct EpochTag, uint32_t>;
 
 // One incarnation of one rank's membership, given by the server at the join and strictly rising
-// over all reigns (the epoch is the high half). A replaced rank gets a higher one; the lower is
+// over all epochs (the epoch is the high half). A replaced rank gets a higher one; the lower is
 // fenced.
 using WorkerId = StrongInt<struct WorkerIdTag>;
 

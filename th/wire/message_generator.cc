@@ -22,7 +22,8 @@ WorkerMessage MessageGenerator::MakeWorkerMessage(size_t alternative) {
     case 5:
       return ShardSealed{BufferId(SmallNumber()), VersionSequence(Number()), SomeDigest()};
     case 6:
-      return FillProgress{Key(), VersionSequence(Number()), Segments(), Paces(), SomeTransports()};
+      return FillProgress{Key(), VersionSequence(Number()), Segments(), Throughputs(),
+                          SomeTransports()};
     case 7:
       return RankDone{Key(), SmallNumber(), SomeCost()};
     case 8:
@@ -60,7 +61,7 @@ ServerMessage MessageGenerator::MakeServerMessage(size_t alternative) {
                  SomeDuration(),
                  SomeDuration(),
                  ClusterId(Number()),
-                 ReignId(Number())};
+                 EpochId(Number())};
       for (uint8_t& byte : out.key.bytes) byte = static_cast<uint8_t>(Number());
       for (uint8_t& byte : out.secret.bytes) byte = static_cast<uint8_t>(Number());
       return out;
@@ -196,12 +197,12 @@ absl::Duration MessageGenerator::SomeDuration() {
   return absl::Nanoseconds(static_cast<int64_t>(Below(uint64_t{1} << 50)));
 }
 
-std::vector<SourcePace> MessageGenerator::Paces() {
-  std::vector<SourcePace> paces(Below(kMaxPacesTold + 1));
-  for (SourcePace& pace : paces) {
-    pace = {Buffer(), Number(), absl::Microseconds(Below(uint64_t{1} << 40))};
+std::vector<SourceThroughput> MessageGenerator::Throughputs() {
+  std::vector<SourceThroughput> throughputs(Below(kMaxThroughputsTold + 1));
+  for (SourceThroughput& throughput : throughputs) {
+    throughput = {Buffer(), Number(), absl::Microseconds(Below(uint64_t{1} << 40))};
   }
-  return paces;
+  return throughputs;
 }
 
 absl::Status MessageGenerator::SomeStatus() { return Coin() ? absl::OkStatus() : Failure(); }
@@ -336,7 +337,7 @@ JoinRequest MessageGenerator::Join() {
                   .credentials = RawBytes()};
   if (Coin()) {
     out.resume = ResumeClaim{WorkerId(Number()), Epoch(SmallNumber()), GroupGeneration(Number()),
-                             Lineage(Number()),  ClusterId(Number()),  ReignId(Number())};
+                             Lineage(Number()),  ClusterId(Number()),  EpochId(Number())};
     for (uint8_t& byte : out.resume->secret.bytes) byte = static_cast<uint8_t>(Number());
   }
   for (uint64_t i = Below(3); i > 0; --i) out.buffers.push_back(Announced());

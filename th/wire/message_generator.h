@@ -42,7 +42,7 @@ class MessageGenerator {
   VersionInfo Version();
   Attributes SomeAttributes();
   SegmentSet Segments();
-  std::vector<SourcePace> Paces();
+  std::vector<SourceThroughput> Throughputs();
   Endpoint SomeEndpoint();
   Location SomeLocation();
   RankName SomeRank();

@@ -80,7 +80,7 @@ struct Encode {
     *out.mutable_lease() = ToProto(in.lease);
     *out.mutable_progress_interval() = ToProto(in.progress_interval);
     out.set_cluster(in.cluster.value);
-    out.set_reign(in.reign.value);
+    out.set_epoch_id(in.epoch_id.value);
     out.set_secret(std::string(in.secret.bytes.begin(), in.secret.bytes.end()));
   }
   void operator()(const Refused& in) const {
@@ -130,7 +130,7 @@ struct Encode {
     out.set_not_available(static_cast<pb::NotAvailableReason>(in.not_available));
     *out.mutable_version() = ToProto(in.version);
     out.set_lineage(in.lineage.value);
-    out.set_offload_first(in.offload_first);
+    out.set_must_offload(in.must_offload);
     out.set_seed_copy(in.seed_copy);
     out.set_event(in.event.value);
   }
@@ -163,7 +163,7 @@ absl::StatusOr<ServerMessage> Decode(const pb::Joined& in) {
              .group_generation = GroupGeneration(in.group_generation()),
              .lineage = Lineage(in.lineage()),
              .cluster = ClusterId(in.cluster()),
-             .reign = ReignId(in.reign())};
+             .epoch_id = EpochId(in.epoch_id())};
   reader.Message("hello", in.has_hello(), FromProto(in.hello()), out.hello);
   reader.Bytes("capability_key", in.capability_key(), out.key.bytes);
   reader.Duration("lease", in.has_lease(), in.lease(), out.lease);
@@ -224,7 +224,7 @@ absl::StatusOr<ServerMessage> Decode(const pb::OperationFinished& in) {
   OperationFinished out{.key = OperationKeyFromProto(in.key()),
                         .status = StatusFromProto(in.status()),
                         .lineage = Lineage(in.lineage()),
-                        .offload_first = in.offload_first(),
+                        .must_offload = in.must_offload(),
                         .seed_copy = in.seed_copy(),
                         .event = EventId(in.event())};
   reader.Check(in.has_key(), "key", "is missing");

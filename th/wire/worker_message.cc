@@ -46,18 +46,19 @@ absl::StatusOr<HeldVersion> HeldFromProto(const pb::HeldVersion& in) {
   return reader.Finish(std::move(out));
 }
 
-pb::SourcePace PaceToProto(const SourcePace& pace) {
-  pb::SourcePace out;
-  *out.mutable_source() = ToProto(pace.source);
-  out.set_bytes(pace.bytes);
-  const absl::Duration waited = std::clamp(pace.waited, absl::ZeroDuration(), kMaxDurationOnWire);
+pb::SourceThroughput ThroughputToProto(const SourceThroughput& throughput) {
+  pb::SourceThroughput out;
+  *out.mutable_source() = ToProto(throughput.source);
+  out.set_bytes(throughput.bytes);
+  const absl::Duration waited =
+      std::clamp(throughput.waited, absl::ZeroDuration(), kMaxDurationOnWire);
   out.set_waited_us(static_cast<uint64_t>(absl::ToInt64Microseconds(waited)));
   return out;
 }
 
-absl::StatusOr<SourcePace> PaceFromProto(const pb::SourcePace& in) {
+absl::StatusOr<SourceThroughput> ThroughputFromProto(const pb::SourceThroughput& in) {
   FieldReader reader;
-  SourcePace out{.source = BufferAddressFromProto(in.source()), .bytes = in.bytes()};
+  SourceThroughput out{.source = BufferAddressFromProto(in.source()), .bytes = in.bytes()};
   const uint64_t longest = static_cast<uint64_t>(absl::ToInt64Microseconds(kMaxDurationOnWire));
   reader.Check(in.waited_us() <= longest, "waited_us", "is too long");
   if (in.waited_us() <= longest) out.waited = absl::Microseconds(in.waited_us());
@@ -72,7 +73,7 @@ pb::FinishedOperation FinishedToProto(const FinishedOperation& finished) {
   out.set_outcome(static_cast<pb::UpdateOutcome>(finished.outcome));
   out.set_not_available(static_cast<pb::NotAvailableReason>(finished.not_available));
   *out.mutable_version() = ToProto(finished.version);
-  out.set_offload_first(finished.offload_first);
+  out.set_must_offload(finished.must_offload);
   out.set_seed_copy(finished.seed_copy);
   return out;
 }
@@ -81,7 +82,7 @@ absl::StatusOr<FinishedOperation> FinishedFromProto(const pb::FinishedOperation&
   FieldReader reader;
   FinishedOperation out{.number = OperationNumber(in.number()),
                         .status = StatusFromProto(in.status()),
-                        .offload_first = in.offload_first(),
+                        .must_offload = in.must_offload(),
                         .seed_copy = in.seed_copy()};
   reader.Enum("kind", in.kind(), OperationKind::kUpdate, true, out.kind);
   reader.Enum("outcome", in.outcome(), UpdateOutcome::kNotAvailable, false, out.outcome);
@@ -157,7 +158,7 @@ struct Encode {
       out.mutable_resume()->set_group_generation(in.resume->group_generation.value);
       out.mutable_resume()->set_lineage(in.resume->lineage.value);
       out.mutable_resume()->set_cluster(in.resume->cluster.value);
-      out.mutable_resume()->set_reign(in.resume->reign.value);
+      out.mutable_resume()->set_epoch_id(in.resume->epoch_id.value);
       const auto& secret = in.resume->secret.bytes;
       out.mutable_resume()->set_secret(std::string(secret.begin(), secret.end()));
     }
@@ -203,9 +204,9 @@ struct Encode {
     *out.mutable_key() = ToProto(in.key);
     out.set_version(in.version.value);
     *out.mutable_segments() = ToProto(in.segments);
-    for (const SourcePace& pace : in.paces) {
-      if (static_cast<size_t>(out.paces_size()) == kMaxPacesTold) break;
-      *out.add_paces() = PaceToProto(pace);
+    for (const SourceThroughput& throughput : in.throughputs) {
+      if (static_cast<size_t>(out.throughputs_size()) == kMaxThroughputsTold) break;
+      *out.add_throughputs() = ThroughputToProto(throughput);
     }
     if (in.transports.has_value()) *out.mutable_transports() = ToProto(*in.transports);
   }
@@ -260,7 +261,7 @@ absl::StatusOr<ResumeClaim> ClaimFromProto(const pb::ResumeClaim& in) {
                   .group_generation = GroupGeneration(in.group_generation()),
                   .lineage = Lineage(in.lineage()),
                   .cluster = ClusterId(in.cluster()),
-                  .reign = ReignId(in.reign())};
+                  .epoch_id = EpochId(in.epoch_id())};
   if (!in.secret().empty()) reader.Bytes("secret", in.secret(), out.secret.bytes);
   return reader.Finish(out);
 }
@@ -344,7 +345,8 @@ absl::StatusOr<WorkerMessage> Decode(const pb::FillProgress& in) {
                    .version = VersionSequence(in.version())};
   reader.Check(in.has_key(), "key", "is missing");
   reader.Nested("segments", FromProto(in.segments()), out.segments);
-  reader.Each("paces", in.paces(), kMaxPacesTold, out.paces, PaceFromProto);
+  reader.Each("throughputs", in.throughputs(), kMaxThroughputsTold, out.throughputs,
+              ThroughputFromProto);
   if (in.has_transports()) {
     reader.Nested("transports", FromProto(in.transports()), out.transports.emplace());
   }

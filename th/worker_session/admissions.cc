@@ -18,13 +18,13 @@ absl::Status CheckClaims(const State& state, BufferId buffer, const Capability& 
     return absl::UnavailableError("this worker is not a member now");
   }
   if (claims.epoch > epoch) {
-    return absl::UnavailableError(absl::StrCat("the capability is of reign ", claims.epoch.value,
+    return absl::UnavailableError(absl::StrCat("the capability is of epoch ", claims.epoch.value,
                                                ", which this worker, in ", epoch.value,
                                                ", has not joined yet"));
   }
   if (TH_MUTATE(kAdmitOldEpochs, claims.epoch < epoch, false)) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "the capability is of reign ", claims.epoch.value, ", which ended; now is ", epoch.value));
+        "the capability is of epoch ", claims.epoch.value, ", which ended; now is ", epoch.value));
   }
   TH_RETURN_IF_ERROR(VerifyCapability(state.membership.key, capability));
   const BufferAddress here{state.membership.worker, buffer};

@@ -71,7 +71,7 @@ JoinRequest JoinRequestOf(const State& state) {
                                .group_generation = membership.group_generation,
                                .lineage = membership.lineage,
                                .cluster = membership.cluster,
-                               .reign = membership.reign,
+                               .epoch_id = membership.epoch_id,
                                .secret = membership.secret};
   for (const auto& [id, buffer] : state.buffers) request.buffers.push_back(AnnouncementOf(buffer));
   return request;

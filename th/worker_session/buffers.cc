@@ -199,7 +199,7 @@ std::string DescribeBuffer(const Buffer& buffer) {
     if (operation.detached) continue;
     absl::StrAppend(&text, OperationKindName(operation.kind()));
     if (WaitsForCopy(operation)) {
-      absl::StrAppend(&text, CopiesAlone(operation) ? " copying alone" : " copying");
+      absl::StrAppend(&text, IsOffloadingOffline(operation) ? " copying alone" : " copying");
     } else if (operation.kind() == OperationKind::kUnpublish) {
       absl::StrAppend(&text, HasBegunToDrain(operation) ? "" : " asked");
     } else if (operation.kind() == OperationKind::kUpdate) {

@@ -25,11 +25,11 @@ Operation* FillOf(Buffer& buffer) {
 constexpr uint64_t kBytesOfProgress = 56;
 constexpr uint64_t kBytesOfRange = 8;
 constexpr uint64_t kMaxRangesTold = 1024;
-constexpr uint64_t kBytesOfPace = 40;
+constexpr uint64_t kBytesOfThroughput = 40;
 constexpr uint64_t kBytesOfFraming = 3;  // of a nested message or text of up to 16 KiB
-uint64_t CostOf(const SegmentSet& segments, size_t paces) {
+uint64_t CostOf(const SegmentSet& segments, size_t throughputs) {
   return kBytesOfProgress + kBytesOfRange * std::min(segments.ranges().size(), kMaxRangesTold) +
-         kBytesOfPace * paces;
+         kBytesOfThroughput * throughputs;
 }
 // The last two, of a shard that is received whole, always fit.
 constexpr uint64_t kBytesForTheEnd = 2 * (kBytesOfProgress + kBytesOfRange);
@@ -49,18 +49,20 @@ absl::Duration ProgressPause(const State& state, const UpdateOperation& update, 
 }
 
 // What each source gave since progress was told last.
-std::vector<SourcePace> PacesSinceTold(const UpdateOperation& update) {
-  std::vector<SourcePace> since;
-  for (const SourcePace& pace : update.paces) {
-    SourcePace next = pace;
-    for (const SourcePace& told : update.paces_told) {
+std::vector<SourceThroughput> ThroughputsSinceTold(const UpdateOperation& update) {
+  std::vector<SourceThroughput> since;
+  for (const SourceThroughput& throughput : update.throughputs) {
+    SourceThroughput next = throughput;
+    for (const SourceThroughput& told : update.throughputs_told) {
       // A source that was opened again counts from zero again.
-      if (told.source != pace.source || told.waited > pace.waited || told.bytes > pace.bytes)
+      if (told.source != throughput.source || told.waited > throughput.waited ||
+          told.bytes > throughput.bytes)
         continue;
       next.bytes -= told.bytes;
       next.waited -= told.waited;
     }
-    if (next.waited > absl::ZeroDuration() && since.size() < kMaxPacesTold) since.push_back(next);
+    if (next.waited > absl::ZeroDuration() && since.size() < kMaxThroughputsTold)
+      since.push_back(next);
   }
   return since;
 }
@@ -73,7 +75,8 @@ SegmentSet SettledOf(const Buffer& buffer) {
 }
 
 bool FitsProgress(const Buffer& buffer, const UpdateOperation& update) {
-  return CostOf(SettledOf(buffer), PacesSinceTold(update).size()) <= ProgressBytesLeft(update);
+  return CostOf(SettledOf(buffer), ThroughputsSinceTold(update).size()) <=
+         ProgressBytesLeft(update);
 }
 
 uint64_t CostOf(const TransportsUsed& transports) {
@@ -97,9 +100,9 @@ std::optional<TransportsUsed> TransportsToTell(const State& state, const Buffer&
 void SendProgress(State& state, Buffer& buffer, Operation& fill, absl::Time now) {
   UpdateOperation& update = fill.update();
   FillProgress progress{fill.key, buffer.version.sequence, SettledOf(buffer),
-                        PacesSinceTold(update)};
-  uint64_t bytes = CostOf(progress.segments, progress.paces.size());
-  update.paces_told = update.paces;
+                        ThroughputsSinceTold(update)};
+  uint64_t bytes = CostOf(progress.segments, progress.throughputs.size());
+  update.throughputs_told = update.throughputs;
   update.progress_waits = false;
   update.progress_bytes += bytes;
   progress.transports = TransportsToTell(state, buffer, update);
@@ -140,7 +143,7 @@ void NoteProgress(State& state, Buffer& buffer, FillReport report, absl::Time no
   if (fill == nullptr) return;
   buffer.held = std::move(report.held);
   fill->update().bytes_held = report.bytes_held;
-  fill->update().paces = std::move(report.paces);
+  fill->update().throughputs = std::move(report.throughputs);
   fill->update().transports = std::move(report.transports);
   fill->update().progress_waits = true;
   SendDueProgress(state, buffer, now);
@@ -150,7 +153,7 @@ void NoteAllReceived(State& state, Buffer& buffer, absl::Time now) {
   Operation* fill = FillOf(buffer);
   if (fill == nullptr || fill->update().received_at != absl::InfiniteFuture()) return;
   fill->update().received_at = now;
-  fill->update().paces.clear();  // nobody is left to judge
+  fill->update().throughputs.clear();  // nobody is left to judge
   SendProgress(state, buffer, *fill, now);
 }
 
@@ -176,7 +179,7 @@ void NoteFillComplete(State& state, Buffer& buffer, const Digest& root, absl::Ti
     update.bytes_held = buffer.layout->bytes();
   }
   update.received_at = std::min(update.received_at, now);
-  update.paces.clear();
+  update.throughputs.clear();
   update.done_at = now;
   update.phase = UpdatePhase::kShardDone;
   update.sources.clear();

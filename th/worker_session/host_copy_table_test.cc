@@ -89,7 +89,7 @@ class Scene {
     worker_.Say(OperationFinished{.key = {buffer_, OperationNumber(2)},
                                   .kind = OperationKind::kUnpublish,
                                   .version = kOld,
-                                  .offload_first = true});
+                                  .must_offload = true});
   }
   void ChangeGroup() { worker_.Say(GroupChanged{GroupGeneration(2), {"rollout-3", Rank(0)}}); }
   void Release() { worker_.Say(OffloadReleased{copy_}); }

@@ -73,8 +73,9 @@ void ChangeGroup(State& state, GroupGeneration generation, const absl::Status& w
 
 void Adopt(State& state, const Joined& message) {
   Membership& membership = state.membership;
-  // Servers with copies of one state may share an epoch, never a reign.
-  const bool other_server = message.epoch != membership.epoch || message.reign != membership.reign;
+  // Servers with copies of one state may share an epoch's number, never its id.
+  const bool other_server =
+      message.epoch != membership.epoch || message.epoch_id != membership.epoch_id;
   if (other_server) {
     NoteOtherServer(state);
     RefuseHeldAdmissions(state, absl::UnavailableError(
@@ -85,7 +86,7 @@ void Adopt(State& state, const Joined& message) {
   membership.lineage = std::max(membership.lineage, message.lineage);
   membership.key = message.key;
   membership.cluster = message.cluster;
-  membership.reign = message.reign;
+  membership.epoch_id = message.epoch_id;
   membership.secret = message.secret;
   membership.lease = std::clamp(message.lease, kMinLease, kMaxLease);
   membership.progress_interval =

@@ -269,7 +269,7 @@ TEST(MembershipTest, PendingCallsOfALeavingWorkerEndCancelled) {
   EXPECT_THAT(done[0].status, StatusIs(absl::StatusCode::kCancelled));
 }
 
-TEST(MembershipTest, AServerOfAnOlderReignIsLeft) {
+TEST(MembershipTest, AServerOfAnOlderEpochIsLeft) {
   SessionHarness worker;
   worker.epoch = Epoch(5);
   LoseServer(worker);
@@ -280,7 +280,7 @@ TEST(MembershipTest, AServerOfAnOlderReignIsLeft) {
   EXPECT_THAT(worker.Take<CloseStream>(), SizeIs(1));
 }
 
-TEST(MembershipTest, AServerOfAnOlderReignEndsNoMembership) {
+TEST(MembershipTest, AServerOfAnOlderEpochEndsNoMembership) {
   SessionHarness worker;
   worker.epoch = Epoch(5);
   LoseServer(worker);
@@ -301,7 +301,7 @@ TEST(MembershipTest, AServerWithAnotherStateGivesAnotherIdentity) {
   worker.worker = WorkerId(202);
   Joined joined = worker.JoinedAnswer(Epoch(2));
   joined.cluster = ClusterId(9);
-  joined.reign = ReignId(8);
+  joined.epoch_id = EpochId(8);
   joined.secret.bytes.fill(7);
   worker.Say(joined);
   EXPECT_EQ(worker.session.worker(), WorkerId(202));
@@ -312,7 +312,7 @@ TEST(MembershipTest, AServerWithAnotherStateGivesAnotherIdentity) {
   ASSERT_TRUE(again.resume.has_value());
   EXPECT_EQ(again.resume->worker, WorkerId(202));
   EXPECT_EQ(again.resume->cluster, ClusterId(9));
-  EXPECT_EQ(again.resume->reign, ReignId(8));
+  EXPECT_EQ(again.resume->epoch_id, EpochId(8));
   EXPECT_TRUE(again.resume->secret == joined.secret);
 }
 

@@ -22,7 +22,7 @@ Operation* FindOpen(State& state, Predicate is_so) {
   for (auto& [id, buffer] : state.buffers) {
     for (Operation& operation : buffer.operations) {
       const CopyFirst* copy = FindCopyFirst(operation);
-      const bool open = !operation.verdict.has_value() || CopiesAlone(operation);
+      const bool open = !operation.verdict.has_value() || IsOffloadingOffline(operation);
       if (copy != nullptr && open && is_so(*copy)) return &operation;
     }
   }
@@ -39,7 +39,7 @@ Operation* WaitingFor(State& state, BufferId copy) {
 
 // It waits for no copy any more. Whether it had copied alone.
 bool EndWaiting(Operation& operation) {
-  const bool alone = CopiesAlone(operation);
+  const bool alone = IsOffloadingOffline(operation);
   FindCopyFirst(operation)->copy = BufferId();
   if (operation.kind() == OperationKind::kUnpublish) {
     operation.unpublish().phase = UnpublishPhase::kAsked;
@@ -53,7 +53,7 @@ void FailOperation(State& state, Operation& operation, const absl::Status& why, 
   Conclude(operation,
            {.status = absl::Status(why.code(), absl::StrCat("the offload failed: ", why.message())),
             .server_knows = true,
-            .offload_first = true});
+            .must_offload = true});
   Pump(state, *state.FindBuffer(operation.key.buffer), now);
 }
 
@@ -112,14 +112,14 @@ absl::StatusOr<BufferId> AddCopyFor(State& state, Operation& operation, const Bu
                      first.timeout, now);
 }
 
-// The copy of `operation` begins: the server has ended it with offload_first, or it copies
+// The copy of `operation` begins: the server has ended it with must_offload, or it copies
 // alone.
 void BeginOffload(State& state, Operation& operation, absl::Time now) {
   Buffer& buffer = *state.FindBuffer(operation.key.buffer);
   CopyFirst& first = *FindCopyFirst(operation);
   const VersionInfo version = *std::exchange(first.wanted, std::nullopt);
-  if (!CopiesAlone(operation)) {
-    RememberFinished(buffer, operation, {.version = version, .offload_first = true});
+  if (!IsOffloadingOffline(operation)) {
+    RememberFinished(buffer, operation, {.version = version, .must_offload = true});
   }
   const absl::StatusOr<BufferId> copy = AddCopyFor(state, operation, buffer, version, now);
   if (!copy.ok()) return FailOperation(state, operation, copy.status(), now);
@@ -252,7 +252,7 @@ void PumpFilling(State& state, BufferId copy, absl::Time now) {
   if (IsLeftAlone(state, *waiting, now)) {
     waiting->unpublish().phase = UnpublishPhase::kCopyingAlone;
   }
-  if (CopiesAlone(*waiting)) PumpAlone(state, copy, *waiting, now);
+  if (IsOffloadingOffline(*waiting)) PumpAlone(state, copy, *waiting, now);
 }
 
 bool ContinueWaiting(State& state, BufferId copy, absl::Time now) {

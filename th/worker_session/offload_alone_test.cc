@@ -71,7 +71,7 @@ class OffloadAloneTest : public ::testing::Test {
     worker_.Say(OperationFinished{.key = {buffer_, OperationNumber(2)},
                                   .kind = OperationKind::kUnpublish,
                                   .version = kStep1,
-                                  .offload_first = true});
+                                  .must_offload = true});
   }
   void TheGroupHolds(BufferId copy) {
     worker_.Finish({copy, OperationNumber(1)}, OperationKind::kUpdate, absl::OkStatus(),

@@ -36,12 +36,12 @@ class OffloadTest : public ::testing::Test {
         .status;
   }
   // The server's word on operation `number` of the buffer.
-  void OffloadFirst(uint64_t number, OperationKind kind, absl::Status status = absl::OkStatus()) {
+  void MustOffload(uint64_t number, OperationKind kind, absl::Status status = absl::OkStatus()) {
     worker_.Say(OperationFinished{.key = {buffer_, OperationNumber(number)},
                                   .kind = kind,
                                   .status = std::move(status),
                                   .version = kStep1,
-                                  .offload_first = true});
+                                  .must_offload = true});
   }
   void MayDrain(uint64_t number) {
     worker_.Say(OperationResolved{{buffer_, OperationNumber(number)}, kStep1, std::nullopt});
@@ -73,7 +73,7 @@ class OffloadTest : public ::testing::Test {
   // The buffer is unpublished, and its copy is held.
   BufferId OffloadedCopy() {
     EXPECT_OK(Unpublish());
-    OffloadFirst(2, OperationKind::kUnpublish);
+    MustOffload(2, OperationKind::kUnpublish);
     const BufferId copy = AllocatedCopy();
     FillCopy(copy);
     MayDrain(3);
@@ -152,7 +152,7 @@ TEST_F(OffloadTest, OnceItDrainsTheNextServerIsNotAskedToKeepAnything) {
 
 TEST_F(OffloadTest, TheCopyIsFilledByAnUpdateOfItsOwnThenItAsksAgain) {
   ASSERT_OK(Unpublish());
-  OffloadFirst(2, OperationKind::kUnpublish);
+  MustOffload(2, OperationKind::kUnpublish);
   EXPECT_EQ(State(), BufferState::kPublished);
   const auto registered = worker_.TakeSent<RegisterBuffer>();
   ASSERT_THAT(registered, SizeIs(1));
@@ -179,7 +179,7 @@ TEST_F(OffloadTest, TheCopyIsFilledByAnUpdateOfItsOwnThenItAsksAgain) {
 
 TEST_F(OffloadTest, AnUpdateWaitsForItsCopyToo) {
   ASSERT_OK(Update());
-  OffloadFirst(2, OperationKind::kUpdate);
+  MustOffload(2, OperationKind::kUpdate);
   EXPECT_EQ(State(), BufferState::kPublished);
   FillCopy(AllocatedCopy());
   worker_.Say(OperationResolved{{buffer_, OperationNumber(3)}, kStep2, std::nullopt});
@@ -188,8 +188,8 @@ TEST_F(OffloadTest, AnUpdateWaitsForItsCopyToo) {
 
 TEST_F(OffloadTest, WithoutRoomTheBufferStaysPublished) {
   ASSERT_OK(Unpublish());
-  OffloadFirst(2, OperationKind::kUnpublish,
-               absl::FailedPreconditionError("rank trainer/0 has no room"));
+  MustOffload(2, OperationKind::kUnpublish,
+              absl::FailedPreconditionError("rank trainer/0 has no room"));
   EXPECT_THAT(TheDone().status, StatusIs(absl::StatusCode::kFailedPrecondition,
                                          HasSubstr("rank trainer/0 has no room")));
   EXPECT_EQ(State(), BufferState::kPublished);
@@ -198,7 +198,7 @@ TEST_F(OffloadTest, WithoutRoomTheBufferStaysPublished) {
 
 TEST_F(OffloadTest, WithoutMemoryTheBufferStaysPublished) {
   ASSERT_OK(Unpublish());
-  OffloadFirst(2, OperationKind::kUnpublish);
+  MustOffload(2, OperationKind::kUnpublish);
   const BufferId copy = worker_.Take<AllocateOffload>().at(0).copy;
   worker_.Say(BufferRegistered{copy, absl::OkStatus()});
   worker_.Handle(event::OffloadAllocated{copy, absl::ResourceExhaustedError("no memory")});
@@ -216,7 +216,7 @@ TEST_F(OffloadTest, ACopyThatIsNotFilledInTimeLeavesTheBufferPublished) {
                     buffer_,
                     {.on_retention = OnRetention::kOffload, .offload_timeout = absl::Seconds(3)}})
                 .status);
-  OffloadFirst(2, OperationKind::kUnpublish);
+  MustOffload(2, OperationKind::kUnpublish);
   AllocatedCopy();
   for (int second = 0; second < 6; ++second) worker_.Pass(absl::Seconds(1));
   EXPECT_THAT(TheDone().status,
@@ -239,7 +239,7 @@ TEST_F(OffloadTest, AReleasedCopyLetsItsReadersGoFirst) {
 
 TEST_F(OffloadTest, AReleaseThatComesBeforeTheEndOfTheUpdateIsNotForgotten) {
   ASSERT_OK(Unpublish());
-  OffloadFirst(2, OperationKind::kUnpublish);
+  MustOffload(2, OperationKind::kUnpublish);
   const BufferId copy = AllocatedCopy();
   worker_.Say(OffloadReleased{copy});
   EXPECT_THAT(worker_.Take<FreeOffload>(), IsEmpty());
@@ -256,7 +256,7 @@ TEST_F(OffloadTest, ACopyThatIsRefusedIsFreed) {
 
 TEST_F(OffloadTest, TheOtherRanksHearThatThereIsNoMemory) {
   ASSERT_OK(Unpublish());
-  OffloadFirst(2, OperationKind::kUnpublish);
+  MustOffload(2, OperationKind::kUnpublish);
   const BufferId copy = worker_.Take<AllocateOffload>().at(0).copy;
   worker_.Say(BufferRegistered{copy, absl::OkStatus()});
   worker_.Handle(event::OffloadAllocated{copy, absl::ResourceExhaustedError("no memory")});
@@ -268,7 +268,7 @@ TEST_F(OffloadTest, TheOtherRanksHearThatThereIsNoMemory) {
 // The driver may refuse at once, before the server has answered.
 TEST_F(OffloadTest, TheOtherRanksHearThatThereIsNoMemoryOnceTheCopyIsRegistered) {
   ASSERT_OK(Unpublish());
-  OffloadFirst(2, OperationKind::kUnpublish);
+  MustOffload(2, OperationKind::kUnpublish);
   const BufferId copy = worker_.Take<AllocateOffload>().at(0).copy;
   worker_.Handle(event::OffloadAllocated{copy, absl::ResourceExhaustedError("no memory")});
   EXPECT_THAT(worker_.TakeSent<UnregisterBuffer>(), IsEmpty());
@@ -279,7 +279,7 @@ TEST_F(OffloadTest, TheOtherRanksHearThatThereIsNoMemoryOnceTheCopyIsRegistered)
 
 TEST_F(OffloadTest, WithoutMemoryTheWaitForTheRegistrationEndsWithTheTimeoutOfTheCopy) {
   ASSERT_OK(Unpublish());
-  OffloadFirst(2, OperationKind::kUnpublish);
+  MustOffload(2, OperationKind::kUnpublish);
   const BufferId copy = worker_.Take<AllocateOffload>().at(0).copy;
   worker_.Handle(event::OffloadAllocated{copy, absl::ResourceExhaustedError("no memory")});
   EXPECT_THAT(worker_.Take<OperationDone>(), IsEmpty());
@@ -289,7 +289,7 @@ TEST_F(OffloadTest, WithoutMemoryTheWaitForTheRegistrationEndsWithTheTimeoutOfTh
 
 TEST_F(OffloadTest, MemoryThatComesAfterTheGroupHasChangedIsGivenBack) {
   ASSERT_OK(Unpublish());
-  OffloadFirst(2, OperationKind::kUnpublish);
+  MustOffload(2, OperationKind::kUnpublish);
   const BufferId copy = worker_.Take<AllocateOffload>().at(0).copy;
   worker_.Say(GroupChanged{GroupGeneration(2), {"trainer", Rank(1)}});
   worker_.Drop();
@@ -318,7 +318,7 @@ TEST_F(OffloadTest, AnUpdateWaitsForItsCopyHoweverLongTheMemoryTakes) {
                                        .on_retention = OnRetention::kOffload,
                                        .offload_timeout = absl::Seconds(1)}})
                 .status);
-  OffloadFirst(2, OperationKind::kUpdate);
+  MustOffload(2, OperationKind::kUpdate);
   const BufferId copy = worker_.Take<AllocateOffload>().at(0).copy;
   worker_.Say(BufferRegistered{copy, absl::OkStatus()});
   worker_.Drop();
@@ -350,7 +350,7 @@ TEST_F(OffloadTest, AStrangeReleaseIsIgnored) {
 
 TEST_F(OffloadTest, AGroupThatChangesEndsTheWait) {
   ASSERT_OK(Unpublish());
-  OffloadFirst(2, OperationKind::kUnpublish);
+  MustOffload(2, OperationKind::kUnpublish);
   AllocatedCopy();
   worker_.Say(GroupChanged{GroupGeneration(2), {"trainer", Rank(1)}});
   EXPECT_THAT(TheDone().status, StatusIs(absl::StatusCode::kAborted));
@@ -361,7 +361,7 @@ TEST_F(OffloadTest, AGroupThatChangesEndsTheWait) {
 // A rank that had not heard of the copy has drained without the server, and told the next one.
 TEST_F(OffloadTest, AGroupThatEndsItWithoutTheCopyEndsTheWaitOnceThisRankHasItsOwn) {
   ASSERT_OK(Unpublish());
-  OffloadFirst(2, OperationKind::kUnpublish);
+  MustOffload(2, OperationKind::kUnpublish);
   const BufferId copy = AllocatedCopy();
   worker_.Rejoin(Epoch(2));
   Finish(2, OperationKind::kUnpublish);
@@ -375,12 +375,12 @@ TEST_F(OffloadTest, AGroupThatEndsItWithoutTheCopyEndsTheWaitOnceThisRankHasItsO
   ASSERT_FALSE(join.buffers.empty());
   ASSERT_TRUE(join.buffers[0].last_finished.has_value());
   EXPECT_EQ(join.buffers[0].last_finished->number, OperationNumber(2));
-  EXPECT_FALSE(join.buffers[0].last_finished->offload_first);
+  EXPECT_FALSE(join.buffers[0].last_finished->must_offload);
 }
 
 TEST_F(OffloadTest, TheCopyOfAnEndedWaitMakesNothingBeAskedAgain) {
   ASSERT_OK(Unpublish());
-  OffloadFirst(2, OperationKind::kUnpublish);
+  MustOffload(2, OperationKind::kUnpublish);
   const BufferId copy = AllocatedCopy();
   Finish(2, OperationKind::kUnpublish);
   worker_.Drop();
@@ -392,9 +392,9 @@ TEST_F(OffloadTest, TheCopyOfAnEndedWaitMakesNothingBeAskedAgain) {
 // It may say so again, or that it does not know: the wait goes on.
 TEST_F(OffloadTest, NothingElseThatIsSaidOfItEndsTheWait) {
   ASSERT_OK(Unpublish());
-  OffloadFirst(2, OperationKind::kUnpublish);
+  MustOffload(2, OperationKind::kUnpublish);
   const BufferId copy = AllocatedCopy();
-  OffloadFirst(2, OperationKind::kUnpublish);
+  MustOffload(2, OperationKind::kUnpublish);
   worker_.Finish({buffer_, OperationNumber(2)}, OperationKind::kUnpublish,
                  absl::AbortedError("forgotten"));
   EXPECT_THAT(worker_.Take<OperationDone>(), IsEmpty());
@@ -406,7 +406,7 @@ TEST_F(OffloadTest, NothingElseThatIsSaidOfItEndsTheWait) {
 
 TEST_F(OffloadTest, LeavingEndsTheWait) {
   ASSERT_OK(Unpublish());
-  OffloadFirst(2, OperationKind::kUnpublish);
+  MustOffload(2, OperationKind::kUnpublish);
   AllocatedCopy();
   worker_.Handle(event::Leave{});
   EXPECT_THAT(TheDone().status, StatusIs(absl::StatusCode::kCancelled));
@@ -415,7 +415,7 @@ TEST_F(OffloadTest, LeavingEndsTheWait) {
 
 TEST_F(OffloadTest, UnregisteringTheBufferEndsTheWaitAndLeavesTheCopy) {
   ASSERT_OK(Unpublish());
-  OffloadFirst(2, OperationKind::kUnpublish);
+  MustOffload(2, OperationKind::kUnpublish);
   const BufferId copy = AllocatedCopy();
   ASSERT_OK(worker_.Handle(event::UnregisterBuffer{buffer_}).status);
   EXPECT_THAT(TheDone().status, StatusIs(absl::StatusCode::kCancelled));

@@ -298,7 +298,7 @@ void RememberFinished(Buffer& buffer, const Operation& operation, const Verdict&
   auto& last = buffer.last_finished;
   if (last.has_value() && last->number > operation.key.number) return;
   // One that waits for a copy may end without it.
-  const bool waited = last.has_value() && last->offload_first;
+  const bool waited = last.has_value() && last->must_offload;
   if (last.has_value() && last->number == operation.key.number && !waited) return;
   last = FinishedOperation{.number = operation.key.number,
                            .kind = operation.kind(),
@@ -306,7 +306,7 @@ void RememberFinished(Buffer& buffer, const Operation& operation, const Verdict&
                            .outcome = verdict.outcome,
                            .not_available = verdict.not_available,
                            .version = verdict.version,
-                           .offload_first = verdict.offload_first,
+                           .must_offload = verdict.must_offload,
                            .seed_copy = verdict.seed_copy};
 }
 

@@ -81,7 +81,7 @@ bool CanWaitForOffload(const Operation& operation) {
 // that there is to be one, and drained without the server.
 bool EndedWithoutCopy(const Operation& operation, const OperationFinished& message) {
   return operation.kind() == OperationKind::kUnpublish && message.status.ok() &&
-         !message.offload_first;
+         !message.must_offload;
 }
 
 // The server says that nobody needs the copy. Until its fill has stopped it reads from the buffer
@@ -117,7 +117,7 @@ Verdict VerdictOf(const OperationFinished& message) {
   return {.status = message.status,
           .version = message.version,
           .server_knows = true,
-          .offload_first = message.offload_first};
+          .must_offload = message.must_offload};
 }
 
 // Whether the message can be the end of this operation. What failed has no other kind than the
@@ -150,7 +150,7 @@ void HearEndWhileCopying(Buffer& buffer, Operation& operation, const OperationFi
   if (EndedWithoutCopy(operation, message)) {
     operation.unpublish().phase = UnpublishPhase::kCopyingAlone;
   }
-  if (!CopiesAlone(operation)) return;
+  if (!IsOffloadingOffline(operation)) return;
   NoteEvent(operation, message.event);
   NoteEndWhileCopying(buffer, operation, VerdictOf(message));
 }
@@ -170,7 +170,7 @@ void ConcludeAsTold(State& state, Buffer& buffer, Operation& operation,
   RememberFinished(buffer, operation, *operation.verdict);
   // It drained without having been let: the server takes it for a holder still. Or it holds what
   // the server took from its group when the update began there.
-  const bool drained_alone = message.offload_first && HasDrained(operation);
+  const bool drained_alone = message.must_offload && HasDrained(operation);
   if (drained_alone || untouched) Reannounce(state, buffer, now);
   Pump(state, buffer, now);
 }
@@ -295,7 +295,7 @@ absl::Time NextOperationDeadline(const State& state) {
 void HandleResolved(State& state, const OperationResolved& message, absl::Time now) {
   Operation* operation = OperationFor(state, message.key);
   if (operation == nullptr) return;
-  if (WaitsForCopy(*operation) && !CopiesAlone(*operation)) return;
+  if (WaitsForCopy(*operation) && !IsOffloadingOffline(*operation)) return;
   NoteEvent(*operation, message.event);
   Buffer& buffer = *state.FindBuffer(message.key.buffer);
   if (operation->kind() == OperationKind::kUpdate) {
@@ -320,7 +320,7 @@ void HandleFinished(State& state, const OperationFinished& message, absl::Time n
   if (operation == nullptr) return;
   if (WaitsForCopy(*operation)) return HearEndWhileCopying(*buffer, *operation, message);
   NoteEvent(*operation, message.event);
-  if (message.offload_first && message.status.ok() && IsEndOf(*operation, message) &&
+  if (message.must_offload && message.status.ok() && IsEndOf(*operation, message) &&
       CanWaitForOffload(*operation)) {
     FindCopyFirst(*operation)->wanted = message.version;
     if (operation->kind() == OperationKind::kUnpublish) {

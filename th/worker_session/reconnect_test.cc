@@ -354,7 +354,7 @@ TEST_F(ReconnectTest, AJoinThatDoesNotNameABufferNeedsNoWordOfItsEnd) {
   EXPECT_THAT(worker.TakeSentNames(), IsEmpty());
 }
 
-TEST_F(ReconnectTest, TheDriverHearsOfTheNewReign) {
+TEST_F(ReconnectTest, TheDriverHearsOfTheNewEpoch) {
   worker.Rejoin(Epoch(2));
   const auto joined = worker.Take<SessionJoined>();
   ASSERT_THAT(joined, SizeIs(1));

@@ -113,14 +113,15 @@ bool WaitsForCopy(const Operation& operation) {
     case OperationKind::kPublish:
       return false;
     case OperationKind::kUnpublish:
-      return operation.unpublish().phase == UnpublishPhase::kCopying || CopiesAlone(operation);
+      return operation.unpublish().phase == UnpublishPhase::kCopying ||
+             IsOffloadingOffline(operation);
     case OperationKind::kUpdate:
       return operation.update().copy.waits();
   }
   return false;
 }
 
-bool CopiesAlone(const Operation& operation) {
+bool IsOffloadingOffline(const Operation& operation) {
   const UnpublishOperation* unpublish = operation.if_unpublish();
   return unpublish != nullptr && unpublish->phase == UnpublishPhase::kCopyingAlone;
 }

@@ -79,7 +79,7 @@ inline constexpr size_t kMaxStreamsKept = 4;
 // may say in an update. From half of it on the pauses between them grow as what is left shrinks.
 inline constexpr uint64_t kMaxProgressBytes = uint64_t{32} << 10;
 inline constexpr uint64_t kProgressBytesPerSecond = 64;  // about a message a second
-// From the first sources of an update to its first progress: long enough for a pace to mean
+// From the first sources of an update to its first progress: long enough for a throughput to mean
 // something, short enough to leave a slow source early.
 inline constexpr absl::Duration kFirstProgress = absl::Milliseconds(250);
 inline constexpr absl::Duration kProgressRetry = absl::Minutes(1);  // where it does not fit now
@@ -123,7 +123,7 @@ struct Membership {
   Lineage lineage;
   CapabilityKey key;
   ClusterId cluster;
-  ReignId reign;
+  EpochId epoch_id;
   MembershipSecret secret;
   absl::Duration lease = kMaxLease;
   absl::Duration progress_interval = absl::Seconds(1);
@@ -138,9 +138,9 @@ struct Verdict {
   UpdateOutcome outcome = UpdateOutcome::kNone;
   NotAvailableReason not_available = NotAvailableReason::kNone;
   VersionInfo version;
-  bool server_knows = false;   // else the server has to hear it from us
-  bool offload_first = false;  // see FinishedOperation
-  bool seed_copy = false;      // see FinishedOperation
+  bool server_knows = false;  // else the server has to hear it from us
+  bool must_offload = false;  // see FinishedOperation
+  bool seed_copy = false;     // see FinishedOperation
 };
 
 enum class UpdatePhase : uint8_t {
@@ -224,11 +224,12 @@ struct UpdateOperation {
   uint64_t bytes_held = 0;
   absl::Time next_progress = absl::InfinitePast();
   bool progress_waits = false;
-  std::vector<SourcePace> paces;       // as the driver reported them last: since each was opened
-  std::vector<SourcePace> paces_told;  // the same when progress was told last
-  TransportsUsed transports;           // as the driver reported them last
-  TransportsUsed transports_told;      // to this server
-  uint64_t progress_bytes = 0;         // that the progress told so far has cost
+  std::vector<SourceThroughput>
+      throughputs;  // as the driver reported them last: since each was opened
+  std::vector<SourceThroughput> throughputs_told;  // the same when progress was told last
+  TransportsUsed transports;                       // as the driver reported them last
+  TransportsUsed transports_told;                  // to this server
+  uint64_t progress_bytes = 0;                     // that the progress told so far has cost
   absl::Time resolved_at = absl::InfiniteFuture();
   absl::Time sourced_at = absl::InfiniteFuture();
   absl::Time received_at = absl::InfiniteFuture();
@@ -435,7 +436,7 @@ CopyFirst* FindCopyFirst(Operation& operation);
 // Whether it waits for a copy: for one that is to begin, or is being made.
 bool WaitsForCopy(const Operation& operation);
 // Whether it is an unpublish that waits for a copy which no server has asked for.
-bool CopiesAlone(const Operation& operation);
+bool IsOffloadingOffline(const Operation& operation);
 // Whether it is an unpublish that drains, or has drained.
 bool HasBegunToDrain(const Operation& operation);
 bool HasDrained(const Operation& operation);

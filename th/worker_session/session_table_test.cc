@@ -94,7 +94,7 @@ class Scene {
   }
   void Write() { worker_.Handle(event::FirstWrite{buffer_}); }
   void Progress() {
-    worker_.now += absl::Milliseconds(250);  // the first one waits for its paces
+    worker_.now += absl::Milliseconds(250);  // the first one waits for its throughputs
     worker_.Handle(event::FillProgressed{buffer_, {FirstSegments(4), 4 * kMinSegmentBytes}});
   }
   void Complete() { worker_.Handle(event::FillCompleted{buffer_, TestRoot(9)}); }
@@ -121,12 +121,12 @@ class Scene {
         worker_.Handle(event::Update{CallId(1), buffer_, {.on_retention = OnRetention::kOffload}})
             .status);
   }
-  void OffloadFirst(absl::Status status = absl::OkStatus()) {
+  void MustOffload(absl::Status status = absl::OkStatus()) {
     Say(OperationFinished{.key = key(),
                           .kind = kind_,
                           .status = std::move(status),
                           .version = kOld,
-                          .offload_first = true});
+                          .must_offload = true});
     Copy();
   }
   // The session has asked for memory of itself.
@@ -243,7 +243,7 @@ std::vector<Phase> Phases() {
       {"published and read", [](Scene& s) { s.Published(), s.Read(); }},
       {"unpublish asked", [](Scene& s) { s.Published(), s.AskToUnpublish(); }},
       {"unpublish copying",
-       [](Scene& s) { s.Published(), s.AskToUnpublish(), s.OffloadFirst(), s.Allocate(); }},
+       [](Scene& s) { s.Published(), s.AskToUnpublish(), s.MustOffload(), s.Allocate(); }},
       // Others of its group have ended it.
       {"unpublish copying alone",
        [](Scene& s) { s.Published(), s.AskToUnpublish(), s.FinishWell(), s.Copy(), s.Allocate(); },
@@ -252,7 +252,7 @@ std::vector<Phase> Phases() {
       {"unpublish drained", [](Scene& s) { s.Published(), s.Unpublish(); }},
       {"update asked", [](Scene& s) { s.Published(), s.Update(); }},
       {"update copying",
-       [](Scene& s) { s.Published(), s.AskToUpdate(), s.OffloadFirst(), s.Allocate(); }},
+       [](Scene& s) { s.Published(), s.AskToUpdate(), s.MustOffload(), s.Allocate(); }},
       {"update holding", [](Scene& s) { s.Published(), s.Update(kOld), s.Resolve(); }},
       {"update beginning",
        [](Scene& s) { s.Published(), s.Read(), s.Unpublish(), s.Update(), s.Resolve(); }},
@@ -283,9 +283,9 @@ std::vector<Named> Events() {
        [](Scene& s) { s.Finish(absl::OkStatus(), UpdateOutcome::kNotAvailable, {}); }},
       {"OperationFinished, an error",
        [](Scene& s) { s.Finish(absl::AbortedError("no"), UpdateOutcome::kNone, {}); }},
-      {"OperationFinished, offload first", [](Scene& s) { s.OffloadFirst(); }},
+      {"OperationFinished, offload first", [](Scene& s) { s.MustOffload(); }},
       {"OperationFinished, offload first, an error",
-       [](Scene& s) { s.OffloadFirst(absl::FailedPreconditionError("no room")); }},
+       [](Scene& s) { s.MustOffload(absl::FailedPreconditionError("no room")); }},
       {"the copy is held", [](Scene& s) { s.FinishCopy(absl::OkStatus()); }},
       {"the copy fails", [](Scene& s) { s.FinishCopy(absl::UnavailableError("no source")); }},
       {"PublicationRefused",

@@ -81,8 +81,8 @@ struct UnpublishRequest {
 struct FillReport {
   SegmentSet held;
   uint64_t bytes_held = 0;
-  std::vector<SourcePace> paces = {};  // of the sources in use, since each was opened
-  TransportsUsed transports = {};      // of all that are in use or have given bytes
+  std::vector<SourceThroughput> throughputs = {};  // of the sources in use, since each was opened
+  TransportsUsed transports = {};                  // of all that are in use or have given bytes
 };
 
 // ---------------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ absl::Time ServerGivenUpAt(const State& state, const Operation& operation) {
 // end of its copy wakes it.
 absl::Time AskingEndsAt(const State& state, const Operation& operation) {
   if (WaitsForCopy(operation)) {
-    const bool asks = CopiesAlone(operation) && state.joined();
+    const bool asks = IsOffloadingOffline(operation) && state.joined();
     return asks ? operation.local_deadline() : absl::InfiniteFuture();
   }
   return ServerGivenUpAt(state, operation);
@@ -70,9 +70,9 @@ bool MustCopyAlone(const State& state, const Buffer& buffer, const Operation& op
 // published ends it instead.
 bool AdvanceToDrain(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
   if (HasBegunToDrain(operation)) return true;
-  if (CopiesAlone(operation)) return false;
+  if (IsOffloadingOffline(operation)) return false;
   const std::optional<Verdict>& verdict = operation.verdict;
-  if (verdict.has_value() && verdict->offload_first) {
+  if (verdict.has_value() && verdict->must_offload) {
     End(state, buffer, operation, now);
     return false;
   }
@@ -160,11 +160,11 @@ void PumpUnpublish(State& state, Buffer& buffer, Operation& operation, absl::Tim
 }
 
 void NoteEndWhileCopying(Buffer& buffer, Operation& operation, Verdict answer) {
-  if (answer.offload_first && answer.status.ok()) {
+  if (answer.must_offload && answer.status.ok()) {
     operation.unpublish().phase = UnpublishPhase::kCopying;
   }
   RememberFinished(buffer, operation, answer);
-  if (CopiesAlone(operation)) Conclude(operation, std::move(answer));
+  if (IsOffloadingOffline(operation)) Conclude(operation, std::move(answer));
 }
 
 absl::Time UnpublishWaitsUntil(const State& state, const Operation& operation) {

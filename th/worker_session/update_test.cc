@@ -337,7 +337,8 @@ TEST_F(UpdateTest, ProgressIsToldAtMostOnceAnInterval) {
     worker.Handle(event::FillProgressed{buffer, {FirstSegments(i), i * kMinSegmentBytes}});
   }
   worker.Pass(absl::Milliseconds(249));
-  EXPECT_THAT(worker.TakeSent<FillProgress>(), IsEmpty()) << "its paces would say nothing yet";
+  EXPECT_THAT(worker.TakeSent<FillProgress>(), IsEmpty())
+      << "its throughputs would say nothing yet";
   worker.Pass(absl::Milliseconds(1));
   auto progress = worker.TakeSent<FillProgress>();
   ASSERT_THAT(progress, SizeIs(1));
@@ -353,28 +354,31 @@ TEST_F(UpdateTest, ProgressIsToldAtMostOnceAnInterval) {
   EXPECT_THAT(worker.TakeSent<FillProgress>(), IsEmpty());
 }
 
-TEST_F(UpdateTest, PacesAreToldSinceTheLastTime) {
+TEST_F(UpdateTest, ThroughputsAreToldSinceTheLastTime) {
   const BufferAddress source{WorkerId(7), BufferId(1)}, second{WorkerId(8), BufferId(1)};
   worker.UpdateToFilling(buffer, kFirst, kStep1);
-  const auto report = [&](std::vector<SourcePace> paces) {
-    worker.Handle(event::FillProgressed{buffer, {FirstSegments(1), 1, std::move(paces)}});
+  const auto report = [&](std::vector<SourceThroughput> throughputs) {
+    worker.Handle(event::FillProgressed{buffer, {FirstSegments(1), 1, std::move(throughputs)}});
   };
   report({{source, 100, absl::Milliseconds(200)}});
   worker.Pass(absl::Milliseconds(250));
   auto progress = worker.TakeSent<FillProgress>();
   ASSERT_THAT(progress, SizeIs(1));
-  EXPECT_THAT(progress[0].paces, ElementsAre(SourcePace{source, 100, absl::Milliseconds(200)}));
+  EXPECT_THAT(progress[0].throughputs,
+              ElementsAre(SourceThroughput{source, 100, absl::Milliseconds(200)}));
   report({{source, 140, absl::Milliseconds(900)}, {second, 7, absl::Milliseconds(50)}});
   worker.Pass(absl::Seconds(1));
   progress = worker.TakeSent<FillProgress>();
   ASSERT_THAT(progress, SizeIs(1));
-  EXPECT_THAT(progress[0].paces, ElementsAre(SourcePace{source, 40, absl::Milliseconds(700)},
-                                             SourcePace{second, 7, absl::Milliseconds(50)}));
+  EXPECT_THAT(progress[0].throughputs,
+              ElementsAre(SourceThroughput{source, 40, absl::Milliseconds(700)},
+                          SourceThroughput{second, 7, absl::Milliseconds(50)}));
   report({{second, 3, absl::Milliseconds(20)}});  // opened again
   worker.Pass(absl::Seconds(1));
   progress = worker.TakeSent<FillProgress>();
   ASSERT_THAT(progress, SizeIs(1));
-  EXPECT_THAT(progress[0].paces, ElementsAre(SourcePace{second, 3, absl::Milliseconds(20)}));
+  EXPECT_THAT(progress[0].throughputs,
+              ElementsAre(SourceThroughput{second, 3, absl::Milliseconds(20)}));
 }
 
 TEST_F(UpdateTest, TransportsAreToldWithProgressWhenTheyAreOthersThanBefore) {

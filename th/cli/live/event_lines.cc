@@ -23,7 +23,7 @@ std::string WhatText(const RecentEvent& event) {
 
 }  // namespace
 
-std::string OfAnotherReign(EventId asked, Epoch epoch) {
+std::string OfAnotherEpoch(EventId asked, Epoch epoch) {
   if (asked.empty() || asked.epoch() == epoch) return "";
   if (asked.epoch() > epoch) {
     return absl::StrCat("event ", asked.ToString(), " is of another server: this one is at epoch ",
@@ -36,7 +36,7 @@ std::string OfAnotherReign(EventId asked, Epoch epoch) {
 
 std::string EventTable(const RecentEvents& events, EventId asked) {
   if (events.events.empty()) {
-    const std::string why = OfAnotherReign(asked, events.epoch);
+    const std::string why = OfAnotherEpoch(asked, events.epoch);
     return absl::StrCat(why.empty() ? "nothing to tell" : why, "\n");
   }
   TextTable table({{"AGO", Align::kRight}, {"EVENT"}, {"MODEL"}, {"WHO"}, {"WHAT"}});
@@ -67,7 +67,7 @@ nlohmann::json ToJson(const RecentEvent& event) {
 nlohmann::json ToJson(const RecentEvents& events, EventId asked) {
   nlohmann::json listed = nlohmann::json::array();
   for (const RecentEvent& event : events.events) listed.push_back(ToJson(event));
-  const bool lost = events.lost || !OfAnotherReign(asked, events.epoch).empty();
+  const bool lost = events.lost || !OfAnotherEpoch(asked, events.epoch).empty();
   return {{"epoch", events.epoch.value}, {"lost", lost}, {"events", std::move(listed)}};
 }
 

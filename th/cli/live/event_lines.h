@@ -10,16 +10,16 @@
 namespace th {
 
 // Of `asked`, or of all where that is empty: a table, oldest first. Where there is none, why: an
-// operation of another reign of the server is not remembered by this one.
+// operation of another epoch of the server is not remembered by this one.
 std::string EventTable(const RecentEvents& events, EventId asked);
 // Empty where the server that answered is the one that minted `asked`.
-std::string OfAnotherReign(EventId asked, Epoch epoch);
+std::string OfAnotherEpoch(EventId asked, Epoch epoch);
 // One line for who follows: "7-12  r1/m  rollout-1  update moved: step-5 (#7.2) after 1.2s".
 std::string EventLine(const RecentEvent& event);
 
 // {"number", "event", "kind", "age_seconds", "run", "model", "who", "what"}.
 nlohmann::json ToJson(const RecentEvent& event);
-// {"epoch", "lost", "events": [...]}; what is of another reign is lost.
+// {"epoch", "lost", "events": [...]}; what is of another epoch is lost.
 nlohmann::json ToJson(const RecentEvents& events, EventId asked);
 
 }  // namespace th

@@ -36,7 +36,7 @@ TEST(EventTableTest, SaysWhenThereIsNothing) {
   EXPECT_EQ(EventTable({.epoch = Epoch(7)}, EventId::Of(Epoch(7), 99)), "nothing to tell\n");
 }
 
-TEST(EventTableTest, WhatIsOfAnotherReignIsLost) {
+TEST(EventTableTest, WhatIsOfAnotherEpochIsLost) {
   const RecentEvents none{.epoch = Epoch(7)};
   const EventId before = EventId::Of(Epoch(6), 12), elsewhere = EventId::Of(Epoch(8), 12);
   EXPECT_THAT(EventTable(none, before), HasSubstr("event 6-12 is LOST: it is of epoch 6"));

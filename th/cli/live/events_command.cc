@@ -77,7 +77,7 @@ ExitStatus RunEvents(const EventsFlags& flags) {
   if (!controller.ok()) return flags.reporter.Fail(controller.status());
   const absl::StatusOr<RecentEvents> events = (*controller)->Events(0, id);
   if (!events.ok()) return flags.reporter.Fail(events.status());
-  const std::string lost = OfAnotherReign(id, events->epoch);
+  const std::string lost = OfAnotherEpoch(id, events->epoch);
   const absl::Status there =
       lost.empty() ? CheckThere(**controller, *events, flags.connection.key()) : absl::OkStatus();
   if (!there.ok() && !flags.follow) return flags.reporter.Fail(there);

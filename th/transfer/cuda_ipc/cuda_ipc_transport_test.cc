@@ -581,7 +581,9 @@ TEST_F(CudaIpcTest, SixtyThousandTinyTensorsAreOneAllocationAndArePacked) {
   auto pull = reader_->Open(holder.Target(source->endpoints()[0], layout), &sink);
   pull->Ask({SegmentIndex(0), SegmentIndex(layout->segment_count())});
   sink.AwaitSegments(layout->segment_count());
-  if (IsFakeDriver()) EXPECT_EQ(FakeCuda().imports(), 1);
+  if (IsFakeDriver()) {
+    EXPECT_EQ(FakeCuda().imports(), 1);
+  }
   EXPECT_EQ(counters_->same_device_bytes, layout->bytes());
   EXPECT_GE(counters_->packed_pieces, kTensors);
   for (uint64_t i = 0; i < kTensors; i += 997) {

@@ -194,8 +194,8 @@ class RemoteCudaMemory final : public stream::RemoteMemory {
     Read read{.status = item.job->status(), .control = std::nullopt, .sum = item.job->sum()};
     if (item.control.ok()) {
       read.control = *item.control;
-    } else if (read.status.ok()) {
-      read.status = item.control.status();
+    } else if (read.status.ok() || absl::IsAborted(item.control.status())) {
+      read.status = item.control.status();  // where the process has ended, the copy says only how
     }
     // A process loses its memory before its sockets: that it has ended says it all the same.
     read.lost = !absl::IsAborted(item.control.status());

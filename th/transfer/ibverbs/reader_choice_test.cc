@@ -174,7 +174,7 @@ TEST_F(ReaderChoiceTest, OneWhoseMemoryIsRefusedReadsOverTheNextTransportWithThe
   EXPECT_TRUE(reader.shard.Equals(source_->shard));
   EXPECT_EQ(TheSourceOf(reader).transport, kTcpTransport);
   EXPECT_THAT(DescribePassedOver(TheSourceOf(reader).passed_over),
-              AllOf(HasSubstr("ibverbs: "), HasSubstr("4096 registered bytes")));
+              AllOf(HasSubstr("ibverbs: "), HasSubstr("limit of 4KiB of registered memory")));
   reader.Stop();
   EXPECT_EQ(reads_->bounced_bytes, 0);
 }
@@ -183,8 +183,8 @@ TEST_F(ReaderChoiceTest, WhereTransportsAreStrictRefusedMemoryLosesTheSourceByNa
   source_->Publish(1);
   Reader reader(NewRdma(kTooLittle));
   reader.Start(*source_, /*strict_transport=*/true).SetSources(AssignmentId(1), {Source()});
-  EXPECT_THAT(WhyTheSourceIsLost(reader),
-              AllOf(HasSubstr("over ibverbs or not at all"), HasSubstr("4096 registered bytes")));
+  EXPECT_THAT(WhyTheSourceIsLost(reader), AllOf(HasSubstr("over ibverbs or not at all"),
+                                                HasSubstr("limit of 4KiB of registered memory")));
 }
 
 TEST_F(ReaderChoiceTest, WhereTransportsAreStrictOneWithoutRdmaLosesTheSourceByName) {

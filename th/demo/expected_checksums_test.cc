@@ -1,4 +1,4 @@
-#include "th/demo/demo_truth.h"
+#include "th/demo/expected_checksums.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -14,8 +14,8 @@ ShardSum Sum(std::string rank, uint32_t shard, std::string sum) {
   return {.rank = std::move(rank), .shard = shard, .sum = std::move(sum), .tensors = 10};
 }
 
-TEST(DemoTruthTest, ReadersWithTheTrainersSumsDoNotDiffer) {
-  DemoTruth truth;
+TEST(ExpectedChecksumsTest, ReadersWithTheTrainersSumsDoNotDiffer) {
+  ExpectedChecksums truth;
   EXPECT_THAT(truth.Set("1", {Sum("t/0", 0, "a"), Sum("t/1", 1, "b"), Sum("t/2", 0, "a")}),
               IsEmpty());
   EXPECT_THAT(truth.Compare("1", {Sum("r/0", 0, "a"), Sum("r/1", 1, "b")}), IsEmpty());
@@ -23,35 +23,35 @@ TEST(DemoTruthTest, ReadersWithTheTrainersSumsDoNotDiffer) {
   EXPECT_EQ(truth.tensors_compared(), 20u);
 }
 
-TEST(DemoTruthTest, NamesAReaderThatDiffers) {
-  DemoTruth truth;
+TEST(ExpectedChecksumsTest, NamesAReaderThatDiffers) {
+  ExpectedChecksums truth;
   truth.Set("1", {Sum("t/0", 0, "a"), Sum("t/1", 1, "b")});
   EXPECT_THAT(truth.Compare("1", {Sum("r/0", 0, "a"), Sum("r/1", 1, "a")}),
               ElementsAre(HasSubstr("r/1 differs")));
 }
 
-TEST(DemoTruthTest, TakesOldBytesUnderANewVersionAsDifferent) {
-  DemoTruth truth;
+TEST(ExpectedChecksumsTest, TakesOldBytesUnderANewVersionAsDifferent) {
+  ExpectedChecksums truth;
   truth.Set("1", {Sum("t/0", 0, "a")});
   truth.Set("2", {Sum("t/0", 0, "c")});
   EXPECT_THAT(truth.Compare("2", {Sum("r/0", 0, "a")}), ElementsAre(HasSubstr("version 2: r/0")));
 }
 
-TEST(DemoTruthTest, NamesTrainerRanksThatDisagree) {
-  DemoTruth truth;
+TEST(ExpectedChecksumsTest, NamesTrainerRanksThatDisagree) {
+  ExpectedChecksums truth;
   EXPECT_THAT(truth.Set("1", {Sum("t/0", 0, "a"), Sum("t/2", 0, "x")}),
               ElementsAre(HasSubstr("t/2 and t/0")));
 }
 
-TEST(DemoTruthTest, ComparesWithNothingUnknown) {
-  DemoTruth truth;
+TEST(ExpectedChecksumsTest, ComparesWithNothingUnknown) {
+  ExpectedChecksums truth;
   EXPECT_THAT(truth.Compare("9", {Sum("r/0", 0, "a")}),
               ElementsAre(HasSubstr("no sum of shard 0")));
   EXPECT_EQ(truth.shards_compared(), 0u);
 }
 
-TEST(DemoTruthTest, AVersionThatIsPublishedAgainHasItsNewSums) {
-  DemoTruth truth;
+TEST(ExpectedChecksumsTest, AVersionThatIsPublishedAgainHasItsNewSums) {
+  ExpectedChecksums truth;
   truth.Set("3", {Sum("t/0", 0, "a")});
   EXPECT_THAT(truth.Set("3", {Sum("t/0", 0, "b")}), IsEmpty());
   EXPECT_THAT(truth.Compare("3", {Sum("r/0", 0, "b")}), IsEmpty());

@@ -1,14 +1,14 @@
 // The processes of a scenario that runs for real: a reference server and every rank on its virtual
 // host, one call of a group at a time, and what of a scenario's events can be done to them.
 //
-//   TH_ASSIGN_OR_RETURN(auto cast, RealCast::Open(scenario, policy, options));
-//   TH_RETURN_IF_ERROR(cast->Start({group}));
-//   cast->Call(group, {{"do", "unpublish"}}, [](const RealOutcome&) { ... });
-//   TH_RETURN_IF_ERROR(cast->RunUntil(moment));   // hands out the answers that come
+//   TH_ASSIGN_OR_RETURN(auto cluster, ScenarioCluster::Open(scenario, policy, options));
+//   TH_RETURN_IF_ERROR(cluster->Start({group}));
+//   cluster->Call(group, {{"do", "unpublish"}}, [](const RealOutcome&) { ... });
+//   TH_RETURN_IF_ERROR(cluster->RunUntil(moment));   // hands out the answers that come
 //
-// Not thread-safe; one a process (see ProcessStage).
-#ifndef TH_SCENARIO_RUNS_REAL_CAST_H_
-#define TH_SCENARIO_RUNS_REAL_CAST_H_
+// Not thread-safe; one a process (see ProcessPoller).
+#ifndef TH_SCENARIO_RUNS_SCENARIO_CLUSTER_H_
+#define TH_SCENARIO_RUNS_SCENARIO_CLUSTER_H_
 
 #include <cstdint>
 #include <functional>
@@ -21,8 +21,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "nlohmann/json.hpp"
-#include "th/controlled_rank/process_stage.h"
-#include "th/controlled_rank/rank_cast.h"
+#include "th/controlled_rank/local_cluster.h"
+#include "th/controlled_rank/process_poller.h"
 #include "th/processes/virtual_hosts.h"
 #include "th/scenario_runs/real_run.h"
 #include "th/scenario_runs/real_scenario.h"
@@ -50,14 +50,14 @@ struct RealGroup {
   bool CanCall() const { return joined && !gone && !calling(); }
 };
 
-class RealCast {
+class ScenarioCluster {
  public:
   // The hosts, and the server under the policy's flag. Errors as RunScenarioForReal.
-  static absl::StatusOr<std::unique_ptr<RealCast>> Open(const Scenario& scenario,
-                                                        ScenarioPolicy policy,
-                                                        const RealRunOptions& options);
-  RealCast(const RealCast&) = delete;
-  RealCast& operator=(const RealCast&) = delete;
+  static absl::StatusOr<std::unique_ptr<ScenarioCluster>> Open(const Scenario& scenario,
+                                                               ScenarioPolicy policy,
+                                                               const RealRunOptions& options);
+  ScenarioCluster(const ScenarioCluster&) = delete;
+  ScenarioCluster& operator=(const ScenarioCluster&) = delete;
 
   // Every group of the scenario, the trainer's too; none has joined. Stays as long as this.
   const std::vector<std::unique_ptr<RealGroup>>& groups() const { return groups_; }
@@ -74,7 +74,7 @@ class RealCast {
   // ---- one command to the end, while no call goes on
   absl::Status Tell(const RealGroup& group, const nlohmann::json& command);
   std::vector<RankProcess*> RanksOf(const RealGroup& group) const {
-    return cast_->RanksOf(group.name);
+    return cluster_->RanksOf(group.name);
   }
   // Seconds of a plain TCP flow of the sender's shard, into a buffer that holds no version.
   absl::StatusOr<double> MeasureFlow(const RealGroup& from, const RealGroup& to);
@@ -86,7 +86,7 @@ class RealCast {
   absl::Status Slow(const std::string& host, double factor);
 
  private:
-  RealCast(const Scenario& scenario, ScenarioPolicy policy, RealPlan plan);
+  ScenarioCluster(const Scenario& scenario, ScenarioPolicy policy, RealPlan plan);
   absl::Status OpenHosts(const std::string& folder);
   absl::Status OpenServer(const RealRunOptions& run);
   Placement PlacementOf(const Location& place) const;
@@ -97,10 +97,10 @@ class RealCast {
   const ScenarioPolicy policy_;
   const RealPlan plan_;
   std::unique_ptr<VirtualHosts> hosts_;
-  std::unique_ptr<RankCast> cast_;  // ends before its hosts
+  std::unique_ptr<LocalCluster> cluster_;  // ends before its hosts
   std::vector<std::unique_ptr<RealGroup>> groups_;
 };
 
 }  // namespace th
 
-#endif  // TH_SCENARIO_RUNS_REAL_CAST_H_
+#endif  // TH_SCENARIO_RUNS_SCENARIO_CLUSTER_H_

@@ -1,15 +1,15 @@
-#include "th/demo/demo_truth.h"
+#include "th/demo/expected_checksums.h"
 
 #include "absl/strings/str_cat.h"
 
 namespace th {
 
-std::vector<std::string> DemoTruth::Set(const std::string& version,
-                                        const std::vector<ShardSum>& trainer) {
+std::vector<std::string> ExpectedChecksums::Set(const std::string& version,
+                                                const std::vector<ShardSum>& trainer) {
   std::vector<std::string> differences;
-  for (const ShardSum& rank : trainer) truth_.erase({version, rank.shard});
+  for (const ShardSum& rank : trainer) expected_.erase({version, rank.shard});
   for (const ShardSum& rank : trainer) {
-    const auto [known, added] = truth_.try_emplace({version, rank.shard}, rank);
+    const auto [known, added] = expected_.try_emplace({version, rank.shard}, rank);
     if (added || known->second.sum == rank.sum) continue;
     differences.push_back(absl::StrCat("version ", version, ": ", rank.rank, " and ",
                                        known->second.rank,
@@ -18,12 +18,12 @@ std::vector<std::string> DemoTruth::Set(const std::string& version,
   return differences;
 }
 
-std::vector<std::string> DemoTruth::Compare(const std::string& version,
-                                            const std::vector<ShardSum>& readers) {
+std::vector<std::string> ExpectedChecksums::Compare(const std::string& version,
+                                                    const std::vector<ShardSum>& readers) {
   std::vector<std::string> differences;
   for (const ShardSum& reader : readers) {
-    const auto known = truth_.find({version, reader.shard});
-    if (known == truth_.end()) {
+    const auto known = expected_.find({version, reader.shard});
+    if (known == expected_.end()) {
       differences.push_back(absl::StrCat("version ", version, ": the trainer has no sum of shard ",
                                          reader.shard, " to compare ", reader.rank, " with"));
       continue;

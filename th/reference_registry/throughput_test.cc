@@ -1,4 +1,4 @@
-#include "th/reference_registry/pace.h"
+#include "th/reference_registry/throughput.h"
 
 #include <cstdint>
 #include <string>
@@ -26,9 +26,9 @@ TestRank Member(RegistryHarness& hub, const std::string& group) {
 }
 
 // A trainer and a chain of readers below it that ask one after the other.
-class PaceTest : public ::testing::Test {
+class ThroughputTest : public ::testing::Test {
  protected:
-  explicit PaceTest(int readers = 5) : trainer_(Member(hub_, "trainer")) {
+  explicit ThroughputTest(int readers = 5) : trainer_(Member(hub_, "trainer")) {
     trainer_.Publish("step-1");
     trainer_.Seal(hub_.model().high_water, "step-1");
     for (int i = 0; i < readers; ++i) {
@@ -39,7 +39,7 @@ class PaceTest : public ::testing::Test {
   }
 
   TestRank& reader(size_t i) { return readers_[i]; }
-  // It has received a quarter of a second at this pace from its source.
+  // It has received a quarter of a second at this throughput from its source.
   void Tell(size_t i, double bytes_a_second, BufferAddress source, double seconds = 0.25) {
     const auto bytes = static_cast<uint64_t>(bytes_a_second * seconds);
     const uint64_t segments = bytes / kMinSegmentBytes;
@@ -70,12 +70,12 @@ class PaceTest : public ::testing::Test {
 
 // The one that is slow is the last: nobody could take its place to show who is to blame, as in
 // link_order_test.
-class ShortChainTest : public PaceTest {
+class ShortChainTest : public ThroughputTest {
  protected:
-  ShortChainTest() : PaceTest(3) {}
+  ShortChainTest() : ThroughputTest(3) {}
 };
 
-TEST_F(PaceTest, ItIsAChain) {
+TEST_F(ThroughputTest, ItIsAChain) {
   EXPECT_EQ(sources_[0].buffer, trainer_.address());
   for (size_t i = 1; i < readers_.size(); ++i) {
     EXPECT_EQ(sources_[i].buffer, reader(i - 1).address());
@@ -93,7 +93,7 @@ TEST_F(ShortChainTest, TheReaderRightBelowTheSlowUplinkLeaves) {
 }
 
 // The first two below it take turns; then it is clear that it is not the reader's link.
-TEST_F(PaceTest, OnlyReadersRightBelowTheSlowUplinkMove) {
+TEST_F(ThroughputTest, OnlyReadersRightBelowTheSlowUplinkMove) {
   for (size_t i : {0, 1}) Tell(i, kGood);
   for (size_t i : {2, 3, 4}) Tell(i, kGood / 10);
   EXPECT_EQ(Moved(3).size(), 1u) << "to reader 1, in place of reader 2";
@@ -109,19 +109,19 @@ TEST_F(PaceTest, OnlyReadersRightBelowTheSlowUplinkMove) {
   EXPECT_THAT(hub_.Log(), HasSubstr("reader-1/0, which is left for being slow"));
 }
 
-TEST_F(ShortChainTest, TheOrderInWhichPacesAreToldDoesNotMatter) {
+TEST_F(ShortChainTest, TheOrderInWhichThroughputsAreToldDoesNotMatter) {
   Tell(2, kGood / 10);
   for (size_t i : {1, 0}) Tell(i, kGood);
   EXPECT_EQ(left(), 0u);
-  hub_.Advance(registry::kLookAgain);
+  hub_.Advance(registry::kRecheckAfter);
   EXPECT_THAT(Moved(2), SizeIs(1));
   EXPECT_EQ(left(), 1u);
 }
 
-TEST_F(PaceTest, AFleetThatIsSlowAsAWholeStays) {
-  for (double pace : {kGood, kGood / 10, kGood / 50}) {
+TEST_F(ThroughputTest, AFleetThatIsSlowAsAWholeStays) {
+  for (double throughput : {kGood, kGood / 10, kGood / 50}) {
     for (int second = 0; second < 5; ++second) {
-      for (size_t i = 0; i < readers_.size(); ++i) Tell(i, pace);
+      for (size_t i = 0; i < readers_.size(); ++i) Tell(i, throughput);
       hub_.Advance(absl::Seconds(1));
     }
   }
@@ -129,13 +129,13 @@ TEST_F(PaceTest, AFleetThatIsSlowAsAWholeStays) {
 }
 
 // At the start of a chain each has received a little less than the one before it.
-TEST_F(PaceTest, NobodyIsToBlameForThePlaceInAChain) {
+TEST_F(ThroughputTest, NobodyIsToBlameForThePlaceInAChain) {
   constexpr double kSeconds = 0.2;
   const std::vector<double> segments = {15, 12, 9, 5, 2};
   for (size_t i = 0; i < readers_.size(); ++i) {
     Tell(i, (segments[i] + 0.5) * kMinSegmentBytes / kSeconds, kSeconds);
   }
-  hub_.Advance(registry::kLookAgain);
+  hub_.Advance(registry::kRecheckAfter);
   EXPECT_EQ(left(), 0u);
 }
 
@@ -205,24 +205,24 @@ TEST_F(ShortChainTest, AReaderLeavesOneSourceEverySoOften) {
   EXPECT_THAT(Moved(2), SizeIs(1));
 }
 
-TEST_F(PaceTest, PacesOfStrangersAreIgnored) {
+TEST_F(ThroughputTest, ThroughputsOfStrangersAreIgnored) {
   for (size_t i : {0, 1}) Tell(i, kGood);
   Tell(2, kGood / 10, trainer_.address());
   EXPECT_EQ(left(), 0u);
 }
 
-TEST_F(PaceTest, MoreThanThereIsIsRefusedAndCounted) {
+TEST_F(ThroughputTest, MoreThanThereIsIsRefusedAndCounted) {
   FillProgress lie{reader(0).key(),
                    hub_.model().high_water,
                    SegmentSet(),
                    {{trainer_.address(), (kSegments + 1) * kMinSegmentBytes, absl::Seconds(1)}}};
   reader(0).Say(lie);
-  lie.paces.assign(kMaxPacesTold + 1, {trainer_.address(), 1, absl::Seconds(1)});
+  lie.throughputs.assign(kMaxThroughputsTold + 1, {trainer_.address(), 1, absl::Seconds(1)});
   reader(0).Say(lie);
   EXPECT_EQ(hub_.registry().counters().messages_refused, 2u);
 }
 
-TEST_F(PaceTest, WithNobodyElseTheSlowSourceIsKept) {
+TEST_F(ThroughputTest, WithNobodyElseTheSlowSourceIsKept) {
   // Everybody is below the first reader, so only the trainer could feed it.
   for (size_t i : {1, 2, 3}) Tell(i, kGood);
   Tell(0, kGood / 10);

@@ -1,4 +1,4 @@
-#include "th/simulator/judge.h"
+#include "th/simulator/invariant_checker.h"
 
 #include <algorithm>
 #include <utility>
@@ -14,37 +14,37 @@
 namespace th {
 namespace {
 
-std::string Text(const Judge::GroupOperation& operation) {
+std::string Text(const InvariantChecker::GroupOperation& operation) {
   return absl::StrCat(std::string(operation.group), " generation ", operation.generation,
                       " operation ", operation.number.value);
 }
 
 }  // namespace
 
-std::string Judge::Word::ToString() const {
+std::string InvariantChecker::Word::ToString() const {
   if (resolved) return absl::StrCat("resolved to #", version.ToString());
   return absl::StrCat(kind.has_value() ? absl::StrCat("kind ", *kind, ", ") : "", "outcome ",
                       outcome, ", #", version.ToString(), ", ", absl::StatusCodeToString(code),
-                      offload_first ? ", offload first" : "");
+                      must_offload ? ", offload first" : "");
 }
 
-void Judge::Violated(std::string what) {
+void InvariantChecker::Violated(std::string what) {
   if (violations_.size() >= kMaxViolationsKept) return;
   violations_.push_back(absl::StrCat("at ", queue_->Stamp(), ": ", what));
 }
 
-void Judge::Expect(bool holds, const char* rule, const std::string& who) {
+void InvariantChecker::Expect(bool holds, const char* rule, const std::string& who) {
   if (!holds) Violated(absl::StrCat(who, ": ", rule));
 }
 
-void Judge::Published(const VersionLabel& label, const std::string& content,
-                      const std::string& truly) {
+void InvariantChecker::Published(const VersionLabel& label, const std::string& content,
+                                 const std::string& truly) {
   contents_[label].try_emplace(truly);
   if (truly != content) lied_about_.insert(label);
 }
 
-const std::vector<SegmentSum>& Judge::SegmentsOf(const std::string& content, int shard,
-                                                 Segments* known) const {
+const std::vector<SegmentSum>& InvariantChecker::SegmentsOf(const std::string& content, int shard,
+                                                            Segments* known) const {
   const auto [found, made] = known->try_emplace(shard);
   if (made) {
     for (SegmentIndex i; i.value < segment_count_; i = i.Next()) {
@@ -54,7 +54,7 @@ const std::vector<SegmentSum>& Judge::SegmentsOf(const std::string& content, int
   return found->second;
 }
 
-void Judge::NoteLabel(const VersionInfo& version) {
+void InvariantChecker::NoteLabel(const VersionInfo& version) {
   if (version.label.empty()) return;
   std::vector<VersionLabel>& labels = labels_[version.sequence];
   if (std::find(labels.begin(), labels.end(), version.label) == labels.end()) {
@@ -62,14 +62,14 @@ void Judge::NoteLabel(const VersionInfo& version) {
   }
 }
 
-absl::Span<const VersionLabel> Judge::LabelsOf(const VersionInfo& version) const {
+absl::Span<const VersionLabel> InvariantChecker::LabelsOf(const VersionInfo& version) const {
   if (!version.label.empty()) return absl::MakeConstSpan(&version.label, 1);
   const auto labels = labels_.find(version.sequence);
   return labels == labels_.end() ? absl::Span<const VersionLabel>() : labels->second;
 }
 
-bool Judge::WasPublished(const VersionInfo& version, int shard, SegmentIndex segment,
-                         SegmentSum value) {
+bool InvariantChecker::WasPublished(const VersionInfo& version, int shard, SegmentIndex segment,
+                                    SegmentSum value) {
   if (WasForged(version.sequence, shard, value)) return true;
   for (const VersionLabel& label : LabelsOf(version)) {
     for (auto& [name, segments] : contents_[label]) {
@@ -79,7 +79,8 @@ bool Judge::WasPublished(const VersionInfo& version, int shard, SegmentIndex seg
   return false;
 }
 
-const std::string* Judge::FindContent(const VersionInfo& version, const SimulatedBuffer& buffer) {
+const std::string* InvariantChecker::FindContent(const VersionInfo& version,
+                                                 const SimulatedBuffer& buffer) {
   for (const VersionLabel& label : LabelsOf(version)) {
     for (auto& [name, segments] : contents_[label]) {
       if (SegmentsOf(name, buffer.shard(), &segments) == buffer.values()) return &name;
@@ -88,18 +89,18 @@ const std::string* Judge::FindContent(const VersionInfo& version, const Simulate
   return nullptr;
 }
 
-bool Judge::IsLiedAbout(const VersionInfo& version) const {
+bool InvariantChecker::IsLiedAbout(const VersionInfo& version) const {
   const absl::Span<const VersionLabel> labels = LabelsOf(version);
   return std::any_of(labels.begin(), labels.end(),
                      [&](const VersionLabel& label) { return lied_about_.contains(label); });
 }
 
-bool Judge::WasForged(VersionSequence version, int shard, SegmentSum value) const {
+bool InvariantChecker::WasForged(VersionSequence version, int shard, SegmentSum value) const {
   const auto forged = forged_.find({version, shard});
   return forged != forged_.end() && forged->second.contains(value);
 }
 
-bool Judge::IsDisputed(const VersionInfo& version, int shard) const {
+bool InvariantChecker::IsDisputed(const VersionInfo& version, int shard) const {
   const absl::Span<const VersionLabel> labels = LabelsOf(version);
   const ShardOfVersion place{version.sequence, shard};
   return forged_.contains(place) || false_roots_.contains(place) ||
@@ -109,8 +110,8 @@ bool Judge::IsDisputed(const VersionInfo& version, int shard) const {
          });
 }
 
-void Judge::Moved(const std::string& who, const VersionInfo& version, const SimulatedBuffer& buffer,
-                  uint64_t state) {
+void InvariantChecker::Moved(const std::string& who, const VersionInfo& version,
+                             const SimulatedBuffer& buffer, uint64_t state) {
   const std::string* const held = FindContent(version, buffer);
   if (held == nullptr) {
     return Violated(absl::StrCat(who, " moved to ", version.ToString(),
@@ -125,13 +126,13 @@ void Judge::Moved(const std::string& who, const VersionInfo& version, const Simu
                         first->second, "'"));
 }
 
-void Judge::Heard(HeardByOperation* heard, const SimulatedProcess* who,
-                  const GroupOperation& operation, ReignId reign, uint64_t state,
-                  const Word& word) {
+void InvariantChecker::Heard(HeardByOperation* heard, const SimulatedProcess* who,
+                             const GroupOperation& operation, EpochId epoch_id, uint64_t state,
+                             const Word& word) {
   const bool lies = !lying_groups_.empty() &&
                     lying_groups_.contains({std::string(operation.group), operation.generation});
   if (lies) return;
-  Told& first = (*heard)[{operation, reign}];
+  Told& first = (*heard)[{operation, epoch_id}];
   const bool anybody_knows =
       std::any_of(first.heard_by.begin(), first.heard_by.end(),
                   [](const SimulatedProcess* process) { return process->alive(); });
@@ -159,13 +160,14 @@ void Judge::Heard(HeardByOperation* heard, const SimulatedProcess* who,
                         "' for another"));
 }
 
-void Judge::HeardResolved(const SimulatedProcess* who, const GroupOperation& operation,
-                          VersionSequence version) {
-  Heard(&resolved_, who, operation, ReignId(), /*state=*/0, {.resolved = true, .version = version});
+void InvariantChecker::HeardResolved(const SimulatedProcess* who, const GroupOperation& operation,
+                                     VersionSequence version) {
+  Heard(&resolved_, who, operation, EpochId(), /*state=*/0, {.resolved = true, .version = version});
 }
 
-void Judge::HeardFinished(const SimulatedProcess* who, const GroupOperation& operation,
-                          ReignId reign, uint64_t state, const OperationFinished& finished) {
+void InvariantChecker::HeardFinished(const SimulatedProcess* who, const GroupOperation& operation,
+                                     EpochId epoch_id, uint64_t state,
+                                     const OperationFinished& finished) {
   NoteLabel(finished.version);
   // The start of one rank that does not fit its group's operation is refused to that rank alone.
   if (absl::IsInvalidArgument(finished.status)) return;
@@ -174,28 +176,28 @@ void Judge::HeardFinished(const SimulatedProcess* who, const GroupOperation& ope
   const bool unpublish = finished.kind == OperationKind::kUnpublish;
   // Who waits for a copy has no result yet: a rank that has not heard of it may end the operation
   // without the server, which then tells all that this is its end.
-  if (unpublish && finished.offload_first && finished.status.ok()) return;
+  if (unpublish && finished.must_offload && finished.status.ok()) return;
   Word word{.outcome = finished.outcome,
             .version = finished.version.sequence,
             .code = finished.status.code(),
-            .offload_first = finished.offload_first,
+            .must_offload = finished.must_offload,
             .forgotten = SaysForgotten(finished.status)};
   // What an unpublish took away is no part of its result: a new server may not know it.
   if (unpublish) word.version = VersionSequence();
   // What failed has no other kind than the rank's own word: ranks that went on alone while there
   // was no server may have called it differently.
   if (finished.status.ok()) word.kind = finished.kind;
-  Heard(&results_, who, operation, reign, state, word);
-  if (finished.status.ok()) Heard(&successes_, who, operation, ReignId(), state, word);
+  Heard(&results_, who, operation, epoch_id, state, word);
+  if (finished.status.ok()) Heard(&successes_, who, operation, EpochId(), state, word);
 }
 
-void Judge::Left(const SimulatedProcess* who) {
+void InvariantChecker::Left(const SimulatedProcess* who) {
   for (HeardByOperation* heard : {&resolved_, &results_, &successes_}) {
     for (auto& [key, told] : *heard) std::erase(told.heard_by, who);
   }
 }
 
-void Judge::Unregistered(const SimulatedProcess* who, const std::string& buffer) {
+void InvariantChecker::Unregistered(const SimulatedProcess* who, const std::string& buffer) {
   for (HeardByOperation* heard : {&resolved_, &results_, &successes_}) {
     for (auto& [key, told] : *heard) {
       if (key.first.buffer == buffer) std::erase(told.heard_by, who);

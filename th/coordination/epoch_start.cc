@@ -1,4 +1,4 @@
-#include "th/coordination/reign.h"
+#include "th/coordination/epoch_start.h"
 
 #include <sys/random.h>
 
@@ -38,9 +38,10 @@ void NameCluster(StateIdentity& identity, const std::function<uint64_t()>& rando
   }
 }
 
-void BeginReignOf(StateIdentity& identity, ReignId reign) {
-  identity.reigns.push_back(reign);
-  if (identity.reigns.size() > kMaxReignsKept) identity.reigns.erase(identity.reigns.begin());
+void BeginEpochOf(StateIdentity& identity, EpochId epoch_id) {
+  identity.epoch_ids.push_back(epoch_id);
+  if (identity.epoch_ids.size() > kMaxEpochsKept)
+    identity.epoch_ids.erase(identity.epoch_ids.begin());
   ++identity.of_this_process;
 }
 

@@ -2,8 +2,8 @@
 // back knowing less than it did.
 //
 // Until HealAll; what it has begun by then it ends by itself. Not thread-safe.
-#ifndef TH_SIMULATOR_SERVER_MISHAPS_H_
-#define TH_SIMULATOR_SERVER_MISHAPS_H_
+#ifndef TH_SIMULATOR_SERVER_FAULTS_H_
+#define TH_SIMULATOR_SERVER_FAULTS_H_
 
 #include <cstdint>
 
@@ -19,9 +19,9 @@ class Cluster;
 // As a rule it is higher, for it counts seconds (th/coordination); not where a clock is wrong.
 enum class EpochAfterLoss : uint8_t { kHigher, kEqual, kFromTheDisk };
 
-class ServerMishaps {
+class ServerFaults {
  public:
-  explicit ServerMishaps(Cluster* cluster) : cluster_(cluster) {}  // outlives it
+  explicit ServerFaults(Cluster* cluster) : cluster_(cluster) {}  // outlives it
 
   // Killed, and started after `away`. Nothing where it does not run.
   void Restart(absl::Duration away);
@@ -47,4 +47,4 @@ class ServerMishaps {
 
 }  // namespace th
 
-#endif  // TH_SIMULATOR_SERVER_MISHAPS_H_
+#endif  // TH_SIMULATOR_SERVER_FAULTS_H_

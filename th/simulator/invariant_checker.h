@@ -1,10 +1,10 @@
-// What must hold whatever happens: the cluster tells the judge what it sees, and the judge keeps
-// the first violations, with the moment. The registry's own rules are checked by the registry
+// What must hold whatever happens: the cluster tells the checker what it sees, and the checker
+// keeps the first violations, with the moment. The registry's own rules are checked by the registry
 // (Registry::CheckInvariants).
 //
 // Not thread-safe.
-#ifndef TH_SIMULATOR_JUDGE_H_
-#define TH_SIMULATOR_JUDGE_H_
+#ifndef TH_SIMULATOR_INVARIANT_CHECKER_H_
+#define TH_SIMULATOR_INVARIANT_CHECKER_H_
 
 #include <cstdint>
 #include <map>
@@ -31,10 +31,10 @@ class SimulatedProcess;
 // The violations of one run that are kept; later ones follow from these more often than not.
 inline constexpr size_t kMaxViolationsKept = 8;
 
-class Judge {
+class InvariantChecker {
  public:
   // `queue` outlives it; every shard has `segment_count` segments.
-  Judge(const EventQueue* queue, uint64_t segment_count)
+  InvariantChecker(const EventQueue* queue, uint64_t segment_count)
       : queue_(queue), segment_count_(segment_count) {}
 
   void Violated(std::string what);
@@ -71,11 +71,11 @@ class Judge {
              uint64_t state);
 
   // One version a transaction: every rank of a group hears the same version and the same result of
-  // an operation. `generation` and `reign` are those the worker had when it heard. If all who heard
-  // a result are dead, have left, or have unregistered the buffer since, it no longer counts. After
-  // a restart of the server other ranks may hear an error where one had heard a success, but never
-  // a different success. That the result is forgotten contradicts no other error. What a rank hears
-  // because the result cannot answer its own call is not compared at all. A rank ends an
+  // an operation. `generation` and `epoch_id` are those the worker had when it heard. If all who
+  // heard a result are dead, have left, or have unregistered the buffer since, it no longer counts.
+  // After a restart of the server other ranks may hear an error where one had heard a success, but
+  // never a different success. That the result is forgotten contradicts no other error. What a rank
+  // hears because the result cannot answer its own call is not compared at all. A rank ends an
   // unpublish without the server, under a number with which ranks that did hear the server may have
   // ended something else: a server that has lost its state cannot know, and takes the rank's word.
   struct GroupOperation {
@@ -86,14 +86,14 @@ class Judge {
     // give the number again.
     uint64_t numbered_by = 0;
     std::string buffer;  // its name, the same at all ranks
-    // These live as long as the judge.
+    // These live as long as the checker.
     std::string_view group, run, model;
     auto operator<=>(const GroupOperation&) const = default;
   };
   void HeardResolved(const SimulatedProcess* who, const GroupOperation& operation,
                      VersionSequence version);
-  // `state` is the one with which the reign has begun.
-  void HeardFinished(const SimulatedProcess* who, const GroupOperation& operation, ReignId reign,
+  // `state` is the one with which the epoch has begun.
+  void HeardFinished(const SimulatedProcess* who, const GroupOperation& operation, EpochId epoch_id,
                      uint64_t state, const OperationFinished& finished);
   // A rank of the group says to the server what is not so: what is answered about this generation
   // of the group is no longer compared. Others' answers are.
@@ -112,22 +112,22 @@ class Judge {
     UpdateOutcome outcome = UpdateOutcome::kNone;
     VersionSequence version;
     absl::StatusCode code = absl::StatusCode::kOk;
-    bool offload_first = false;
+    bool must_offload = false;
     bool forgotten = false;  // the server does not know the result any more
     friend bool operator==(const Word&, const Word&) = default;
     std::string ToString() const;
   };
   // What some ranks have heard, who, and from which state of the server first; that differs only
-  // where reigns are compared.
+  // where epochs are compared.
   struct Told {
     Word word;
     std::vector<const SimulatedProcess*> heard_by;
     uint64_t state = 0;
   };
-  // ReignId(): compared across all reigns.
-  using HeardByOperation = std::map<std::pair<GroupOperation, ReignId>, Told>;
+  // EpochId(): compared across all epochs.
+  using HeardByOperation = std::map<std::pair<GroupOperation, EpochId>, Told>;
   void Heard(HeardByOperation* heard, const SimulatedProcess* who, const GroupOperation& operation,
-             ReignId reign, uint64_t state, const Word& word);
+             EpochId epoch_id, uint64_t state, const Word& word);
   // Every segment of a content, by shard; made when first asked for.
   using Segments = std::map<int, std::vector<SegmentSum>>;
   const std::vector<SegmentSum>& SegmentsOf(const std::string& content, int shard,
@@ -160,4 +160,4 @@ class Judge {
 
 }  // namespace th
 
-#endif  // TH_SIMULATOR_JUDGE_H_
+#endif  // TH_SIMULATOR_INVARIANT_CHECKER_H_

@@ -1,4 +1,4 @@
-#include "th/controlled_rank/process_stage.h"
+#include "th/controlled_rank/process_poller.h"
 
 #include <poll.h>
 #include <sys/signalfd.h>
@@ -15,7 +15,7 @@
 
 namespace th {
 
-absl::StatusOr<std::unique_ptr<ProcessStage>> ProcessStage::Open() {
+absl::StatusOr<std::unique_ptr<ProcessPoller>> ProcessPoller::Open() {
   sigset_t handled, before;
   sigemptyset(&handled);
   sigaddset(&handled, SIGINT);
@@ -23,20 +23,20 @@ absl::StatusOr<std::unique_ptr<ProcessStage>> ProcessStage::Open() {
   sigprocmask(SIG_BLOCK, &handled, &before);
   const int fd = signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK);
   if (fd < 0) return absl::UnavailableError(absl::StrCat("signalfd: ", strerror(errno)));
-  return std::unique_ptr<ProcessStage>(new ProcessStage(fd, before));
+  return std::unique_ptr<ProcessPoller>(new ProcessPoller(fd, before));
 }
 
-ProcessStage::~ProcessStage() {
+ProcessPoller::~ProcessPoller() {
   close(signal_fd_);
   sigprocmask(SIG_SETMASK, &before_, nullptr);
 }
 
-void ProcessStage::Remove(RankProcess* rank) {
+void ProcessPoller::Remove(RankProcess* rank) {
   ranks_.erase(std::remove(ranks_.begin(), ranks_.end(), rank), ranks_.end());
 }
 
-absl::Status ProcessStage::RunUntil(absl::FunctionRef<bool()> done, absl::Duration timeout,
-                                    absl::string_view what) {
+absl::Status ProcessPoller::RunUntil(absl::FunctionRef<bool()> done, absl::Duration timeout,
+                                     absl::string_view what) {
   const absl::Time deadline = MonotonicNow() + timeout;
   while (!done()) {
     const absl::Duration left = deadline - MonotonicNow();
@@ -49,7 +49,7 @@ absl::Status ProcessStage::RunUntil(absl::FunctionRef<bool()> done, absl::Durati
   return absl::OkStatus();
 }
 
-absl::Status ProcessStage::HandleSomeOutput(absl::Duration at_most) {
+absl::Status ProcessPoller::HandleSomeOutput(absl::Duration at_most) {
   std::vector<pollfd> waited = {{.fd = signal_fd_, .events = POLLIN, .revents = 0}};
   // A negative descriptor (of an ended process) is skipped by poll.
   for (RankProcess* rank : ranks_) {
@@ -72,8 +72,8 @@ absl::Status ProcessStage::HandleSomeOutput(absl::Duration at_most) {
   return absl::OkStatus();
 }
 
-absl::Status ProcessStage::AwaitAnswers(const std::vector<RankProcess*>& ranks,
-                                        absl::Duration timeout, absl::string_view what) {
+absl::Status ProcessPoller::AwaitAnswers(const std::vector<RankProcess*>& ranks,
+                                         absl::Duration timeout, absl::string_view what) {
   const auto all_answered = [&] {
     return std::all_of(ranks.begin(), ranks.end(),
                        [](RankProcess* rank) { return rank->answered(); });
@@ -92,8 +92,8 @@ absl::Status ProcessStage::AwaitAnswers(const std::vector<RankProcess*>& ranks,
   return absl::OkStatus();
 }
 
-absl::Status ProcessStage::Tell(const std::vector<RankProcess*>& ranks,
-                                const nlohmann::json& command, absl::Duration timeout) {
+absl::Status ProcessPoller::Tell(const std::vector<RankProcess*>& ranks,
+                                 const nlohmann::json& command, absl::Duration timeout) {
   for (RankProcess* rank : ranks) rank->Send(command);
   return AwaitAnswers(ranks, timeout, command.value("do", "the command"));
 }

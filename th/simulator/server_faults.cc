@@ -1,4 +1,4 @@
-#include "th/simulator/server_mishaps.h"
+#include "th/simulator/server_faults.h"
 
 #include <string>
 #include <utility>
@@ -30,9 +30,9 @@ Epoch BeginsAbove(EpochAfterLoss epoch, Epoch passed) {
 
 }  // namespace
 
-SimulatedServer& ServerMishaps::server() const { return cluster_->server(); }
+SimulatedServer& ServerFaults::server() const { return cluster_->server(); }
 
-void ServerMishaps::Restart(absl::Duration away) {
+void ServerFaults::Restart(absl::Duration away) {
   if (!server().alive()) return;
   server().Kill();
   cluster_->Post(away, [this] {
@@ -40,30 +40,30 @@ void ServerMishaps::Restart(absl::Duration away) {
   });
 }
 
-void ServerMishaps::Silence(absl::Duration lasting) {
+void ServerFaults::Silence(absl::Duration lasting) {
   const std::string host = server().location().host;
   cluster_->CutHost(host);
   cluster_->Post(lasting, [this, host] { cluster_->HealHost(host); });
 }
 
-void ServerMishaps::SlowDown(absl::Time until) {
+void ServerFaults::SlowDown(absl::Time until) {
   if (healed_ || cluster_->now() >= until) return;
   server().BeginLongTurn();
   cluster_->Post(kLongTurn, [this] { server().EndLongTurn(); });
   cluster_->Post(kLongTurn + kBetweenLongTurns, [this, until] { SlowDown(until); });
 }
 
-void ServerMishaps::LoseState(absl::Duration away, EpochAfterLoss epoch) {
+void ServerFaults::LoseState(absl::Duration away, EpochAfterLoss epoch) {
   ReplaceDisk(EmptyDisk(ClusterId(++disks_)), away, epoch);
 }
 
-void ServerMishaps::RestoreState(absl::Duration later, EpochAfterLoss epoch) {
+void ServerFaults::RestoreState(absl::Duration later, EpochAfterLoss epoch) {
   cluster_->Post(later, [this, disk = server().disk(), epoch]() mutable {
     if (!healed_) ReplaceDisk(std::move(disk), kAwayForRestore, epoch);
   });
 }
 
-void ServerMishaps::ReplaceDisk(ServerDisk disk, absl::Duration away, EpochAfterLoss epoch) {
+void ServerFaults::ReplaceDisk(ServerDisk disk, absl::Duration away, EpochAfterLoss epoch) {
   if (!server().alive()) return;
   cluster_->Trace([&] {
     return absl::StrCat("server: its disk knows of epoch ", disk.epoch.value, " now, not of ",
@@ -74,7 +74,7 @@ void ServerMishaps::ReplaceDisk(ServerDisk disk, absl::Duration away, EpochAfter
   server().ReplaceDisk(std::move(disk), above);
 }
 
-void ServerMishaps::HealAll() {
+void ServerFaults::HealAll() {
   healed_ = true;
   cluster_->HealHost(server().location().host);
   if (!server().alive()) server().Start();

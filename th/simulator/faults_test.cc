@@ -27,7 +27,7 @@ auto Moved() {
 }
 auto Done() { return Field(&OperationDone::status, IsOk()); }
 
-class MishapsTest : public ::testing::Test {
+class FaultsTest : public ::testing::Test {
  protected:
   void ExpectHold(const Ranks& ranks, const std::string& label) {
     for (const SimulatedWorker* rank : ranks) {
@@ -39,7 +39,7 @@ class MishapsTest : public ::testing::Test {
 };
 
 // One source is assigned; the segment that it sends wrong comes from the spare holder.
-TEST_F(MishapsTest, AFlippedBitIsFetchedFromTheSpareHolderAndTheNextReaderAvoidsTheSuspect) {
+TEST_F(FaultsTest, AFlippedBitIsFetchedFromTheSpareHolderAndTheNextReaderAvoidsTheSuspect) {
   const Ranks first = cluster.JoinGroup("trainer-a", 1), second = cluster.JoinGroup("trainer-b", 1);
   cluster.PublishAll(first, "step-1");
   cluster.PublishAll(second, "step-1");
@@ -62,7 +62,7 @@ TEST_F(MishapsTest, AFlippedBitIsFetchedFromTheSpareHolderAndTheNextReaderAvoids
   EXPECT_EQ(suspect->segments_sent(), sent);
 }
 
-TEST_F(MishapsTest, AFlippedBitIsFetchedFromTheSameHolderWhenThereIsNoOther) {
+TEST_F(FaultsTest, AFlippedBitIsFetchedFromTheSameHolderWhenThereIsNoOther) {
   const Ranks trainer = cluster.JoinGroup("trainer", 1), reader = cluster.JoinGroup("rollout-1", 1);
   cluster.PublishAll(trainer, "step-1");
   trainer[0]->FlipNext(SegmentIndex(7));
@@ -73,7 +73,7 @@ TEST_F(MishapsTest, AFlippedBitIsFetchedFromTheSameHolderWhenThereIsNoOther) {
 }
 
 // The next endpoint is tried where the first one answers nobody.
-TEST_F(MishapsTest, AnEndpointThatIsBrokenCostsNothingWhereAnotherWorks) {
+TEST_F(FaultsTest, AnEndpointThatIsBrokenCostsNothingWhereAnotherWorks) {
   const Ranks trainer = cluster.JoinGroup("trainer", 1), reader = cluster.JoinGroup("rollout-1", 1);
   cluster.PublishAll(trainer, "step-1");
   trainer[0]->BreakEndpoint();
@@ -82,7 +82,7 @@ TEST_F(MishapsTest, AnEndpointThatIsBrokenCostsNothingWhereAnotherWorks) {
   ExpectHold(reader, "step-1");
 }
 
-TEST_F(MishapsTest, AnEndpointThatBreaksInMidFillIsLeftForOneThatWorksAndNothingComesTwice) {
+TEST_F(FaultsTest, AnEndpointThatBreaksInMidFillIsLeftForOneThatWorksAndNothingComesTwice) {
   const Ranks trainer = cluster.JoinGroup("trainer", 1), reader = cluster.JoinGroup("rollout-1", 1);
   cluster.PublishAll(trainer, "step-1");
   const std::vector<CallId> update = {reader[0]->Update()};
@@ -94,7 +94,7 @@ TEST_F(MishapsTest, AnEndpointThatBreaksInMidFillIsLeftForOneThatWorksAndNothing
   ExpectHold(reader, "step-1");
 }
 
-TEST_F(MishapsTest, APathThatBreaksInMidFillLosesNoSourceAndNothingComesTwice) {
+TEST_F(FaultsTest, APathThatBreaksInMidFillLosesNoSourceAndNothingComesTwice) {
   const Ranks trainer = cluster.JoinGroup("trainer", 1), reader = cluster.JoinGroup("rollout-1", 1);
   cluster.PublishAll(trainer, "step-1");
   const std::vector<CallId> update = {reader[0]->Update()};
@@ -107,7 +107,7 @@ TEST_F(MishapsTest, APathThatBreaksInMidFillLosesNoSourceAndNothingComesTwice) {
 }
 
 // Two ranks, whose numbers have to stay alike.
-TEST_F(MishapsTest, AThousandStepsWithoutAServerAreHeardOfWhenItIsBack) {
+TEST_F(FaultsTest, AThousandStepsWithoutAServerAreHeardOfWhenItIsBack) {
   const Ranks trainer = cluster.JoinGroup("trainer", 2),
               rollout = cluster.JoinGroup("rollout-1", 2);
   cluster.PublishAll(trainer, "step-0");
@@ -125,7 +125,7 @@ TEST_F(MishapsTest, AThousandStepsWithoutAServerAreHeardOfWhenItIsBack) {
 }
 
 // Nothing is closed: only the question that is not answered tells that nobody is there.
-TEST_F(MishapsTest, ATrainerUnpublishesWhileTheServersHostIsSilentAndIsHeardOfAfterwards) {
+TEST_F(FaultsTest, ATrainerUnpublishesWhileTheServersHostIsSilentAndIsHeardOfAfterwards) {
   const Ranks trainer = cluster.JoinGroup("trainer", 2),
               rollout = cluster.JoinGroup("rollout-1", 2);
   cluster.PublishAll(trainer, "step-1");
@@ -141,7 +141,7 @@ TEST_F(MishapsTest, ATrainerUnpublishesWhileTheServersHostIsSilentAndIsHeardOfAf
   ExpectHold(rollout, "step-3");
 }
 
-TEST_F(MishapsTest, AServerThatRestartsBehindTheSilenceFindsEverybodyAgain) {
+TEST_F(FaultsTest, AServerThatRestartsBehindTheSilenceFindsEverybodyAgain) {
   const Ranks trainer = cluster.JoinGroup("trainer", 2),
               rollout = cluster.JoinGroup("rollout-1", 2);
   cluster.PublishAll(trainer, "step-1");
@@ -156,7 +156,7 @@ TEST_F(MishapsTest, AServerThatRestartsBehindTheSilenceFindsEverybodyAgain) {
 }
 
 // Eight ranks, three of which are other processes when the server is back.
-TEST_F(MishapsTest, RanksThatAreReplacedWhileTheServerIsAwayFillAgainAndTheirGroupMoves) {
+TEST_F(FaultsTest, RanksThatAreReplacedWhileTheServerIsAwayFillAgainAndTheirGroupMoves) {
   const Ranks trainer = cluster.JoinGroup("trainer", 8);
   Ranks rollout = cluster.JoinGroup("rollout-1", 8);
   cluster.PublishAll(trainer, "step-1");

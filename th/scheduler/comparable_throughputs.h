@@ -1,12 +1,12 @@
-// The best pace that readers have told lately, by distance from their source: what a reader that
-// seems slow is compared with.
+// The best throughput that readers have told lately, by distance from their source: what a reader
+// that seems slow is compared with.
 //
-//   paces.Note(Distance::kSameRack, reader, bytes_a_second, now);
-//   std::optional<double> best = paces.BestOfOthers(Distance::kSameRack, reader, now);
+//   throughputs.Note(Distance::kSameRack, reader, bytes_a_second, now);
+//   std::optional<double> best = throughputs.BestOfOthers(Distance::kSameRack, reader, now);
 //
 // A value; O(1) for each call and in memory. Not thread-safe. `now` never goes back.
-#ifndef TH_SCHEDULER_COMPARABLE_PACES_H_
-#define TH_SCHEDULER_COMPARABLE_PACES_H_
+#ifndef TH_SCHEDULER_COMPARABLE_THROUGHPUTS_H_
+#define TH_SCHEDULER_COMPARABLE_THROUGHPUTS_H_
 
 #include <array>
 #include <cstddef>
@@ -20,24 +20,24 @@ namespace th {
 
 // What was told in this window or the one before is lately. Longer than a reader's progress
 // interval, so that whoever fills now is in one of them.
-inline constexpr absl::Duration kPaceWindow = absl::Milliseconds(1500);
+inline constexpr absl::Duration kThroughputWindow = absl::Milliseconds(1500);
 // What was told before that, for want of anything newer.
-inline constexpr absl::Duration kPaceRemembered = absl::Minutes(1);
+inline constexpr absl::Duration kThroughputRemembered = absl::Minutes(1);
 
-class ComparablePaces {
+class ComparableThroughputs {
  public:
-  // Paces are in bytes a second.
-  void Note(Distance distance, WorkerId reader, double pace, absl::Time now);
+  // Throughputs are in bytes a second.
+  void Note(Distance distance, WorkerId reader, double throughput, absl::Time now);
   // Of other readers, lately, at this or a greater distance; none: nobody has told.
   std::optional<double> BestOfOthers(Distance distance, WorkerId reader, absl::Time now) const;
-  // Of anybody within kPaceRemembered, likewise.
+  // Of anybody within kThroughputRemembered, likewise.
   std::optional<double> BestRemembered(Distance distance, absl::Time now) const;
 
  private:
   static constexpr size_t kDistances = static_cast<size_t>(Distance::kOtherSite) + 1;
   struct Best {
     WorkerId reader;
-    double pace = 0;  // 0: nobody
+    double throughput = 0;  // 0: nobody
   };
   struct Window {
     absl::Time began = absl::InfinitePast();
@@ -45,7 +45,7 @@ class ComparablePaces {
   };
   struct Remembered {
     absl::Time at = absl::InfinitePast();
-    double pace = 0;
+    double throughput = 0;
   };
   static double OfOthers(const Window& window, size_t level, WorkerId reader);
   void TurnWindows(absl::Time now);
@@ -56,4 +56,4 @@ class ComparablePaces {
 
 }  // namespace th
 
-#endif  // TH_SCHEDULER_COMPARABLE_PACES_H_
+#endif  // TH_SCHEDULER_COMPARABLE_THROUGHPUTS_H_

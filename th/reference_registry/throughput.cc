@@ -1,4 +1,4 @@
-#include "th/reference_registry/pace.h"
+#include "th/reference_registry/throughput.h"
 
 #include <algorithm>
 #include <optional>
@@ -9,7 +9,7 @@
 #include "th/reference_registry/assignment.h"
 #include "th/reference_registry/holders.h"
 #include "th/reference_registry/link_order.h"
-#include "th/scheduler/comparable_paces.h"
+#include "th/scheduler/comparable_throughputs.h"
 #include "th/scheduler/link_rate.h"
 #include "th/scheduler/scheduler.h"
 #include "th/scheduler/slow_source.h"
@@ -30,32 +30,34 @@ uint64_t SegmentBytes(const Buffer& buffer) {
 // None: it has not told lately what it receives.
 std::optional<double> IntakeOf(const Turn& turn, const Buffer& source) {
   if (source.fill == nullptr) return std::nullopt;
-  const FillPace& pace = source.fill->pace;
-  if (turn.now - pace.told_at > 2 * kPaceWindow) return std::nullopt;
-  return pace.passing;
+  const FillThroughput& throughput = source.fill->throughput;
+  if (turn.now - throughput.told_at > 2 * kThroughputWindow) return std::nullopt;
+  return throughput.passing;
 }
 
-ComparablePaces& PacesOf(Buffer& buffer) {
-  auto& paces = buffer.replica->group->model->paces;
-  if (paces.size() >= kMaxFormsCompared && !paces.contains(buffer.form)) paces.clear();
-  return paces[buffer.form];
+ComparableThroughputs& ThroughputsOf(Buffer& buffer) {
+  auto& throughputs = buffer.replica->group->model->throughputs;
+  if (throughputs.size() >= kMaxFormsCompared && !throughputs.contains(buffer.form))
+    throughputs.clear();
+  return throughputs[buffer.form];
 }
 
 std::optional<double> Comparable(const Turn& turn, Buffer& reader, Distance distance, Look look) {
-  const ComparablePaces& paces = PacesOf(reader);
-  auto best = paces.BestOfOthers(distance, reader.address.worker, turn.now);
-  if (!best.has_value() && look == Look::kAgain) best = paces.BestRemembered(distance, turn.now);
+  const ComparableThroughputs& throughputs = ThroughputsOf(reader);
+  auto best = throughputs.BestOfOthers(distance, reader.address.worker, turn.now);
+  if (!best.has_value() && look == Look::kAgain)
+    best = throughputs.BestRemembered(distance, turn.now);
   const std::optional<double> limit = reader.worker->link.limit();
   if (best.has_value() && limit.has_value()) return std::min(*best, *limit);
   return best;
 }
 
 SlowSourceEvidence EvidenceOf(const Turn& turn, Buffer& reader, const Buffer& source,
-                              const FillPace::OfSource& told, Look look) {
+                              const FillThroughput::OfSource& told, Look look) {
   const uint64_t held =
       std::min(reader.bytes, reader.content->segments.count() * SegmentBytes(reader));
-  return {.reader_most = reader.fill->pace.most,
-          .source = told.pace,
+  return {.reader_most = reader.fill->throughput.most,
+          .source = told.throughput,
           .waited = told.report.waited,
           .source_readers = ReaderCount(*reader.shard, source.address),
           .comparable = Comparable(turn, reader, DistanceTo(reader, source), look),
@@ -78,11 +80,11 @@ bool OtherWouldBeFaster(const Turn& turn, const Buffer& reader, const Buffer& so
 
 // True if the source held what the reader lacked during the whole measurement. One that is behind
 // its reader, which has been moved there, is not slow: it has nothing for it yet.
-bool WasAhead(const Turn& turn, const Buffer& reader, const FillPace::OfSource& told) {
+bool WasAhead(const Turn& turn, const Buffer& reader, const FillThroughput::OfSource& told) {
   const Buffer* source = HolderAt(*reader.shard, told.report.source);
   if (source == nullptr || source->content->complete) return source != nullptr;
   const uint64_t segment_bytes = SegmentBytes(reader);
-  const double received = source->fill == nullptr ? 0 : source->fill->pace.passing;
+  const double received = source->fill == nullptr ? 0 : source->fill->throughput.passing;
   const double had = static_cast<double>(ExpectedBytes(turn, *source)) -
                      received * absl::ToDoubleSeconds(told.report.waited);
   const double reader_had = static_cast<double>(segment_bytes * reader.content->segments.count()) -
@@ -93,12 +95,14 @@ bool WasAhead(const Turn& turn, const Buffer& reader, const FillPace::OfSource& 
 
 // Whether the reader is no better off since it left a source: then that one was not to blame.
 bool IsSlowItself(const Turn& turn, const Buffer& reader) {
-  const FillPace& pace = reader.fill->pace;
-  const auto is_telling = [&](const FillPace::OfSource& one) {
+  const FillThroughput& throughput = reader.fill->throughput;
+  const auto is_telling = [&](const FillThroughput::OfSource& one) {
     return one.report.waited >= kLeastWaited && WasAhead(turn, reader, one);
   };
-  const bool measured = std::any_of(pace.sources.begin(), pace.sources.end(), is_telling);
-  return measured && turn.now - pace.left_at < kJudgedFor && pace.most < kFasterBy * pace.pace_then;
+  const bool measured =
+      std::any_of(throughput.sources.begin(), throughput.sources.end(), is_telling);
+  return measured && turn.now - throughput.left_at < kJudgedFor &&
+         throughput.most < kFasterBy * throughput.throughput_then;
 }
 
 // True if what the reader gets of the source says something about the reader's own link: within a
@@ -110,10 +114,10 @@ bool IsOverItsLink(const Buffer& reader, const Buffer& source) {
 
 // What a reader has got at least while another one was looked at, from `began` on, if it got
 // `ceiling` before that; 0 where the two looks hardly meet.
-double PaceSince(const FillPace& pace, const FillPace::OfSource& told, absl::Time began,
-                 double ceiling) {
+double ThroughputSince(const FillThroughput& throughput, const FillThroughput::OfSource& told,
+                       absl::Time began, double ceiling) {
   const absl::Duration before =
-      std::max(absl::ZeroDuration(), began - (pace.told_at - told.report.waited));
+      std::max(absl::ZeroDuration(), began - (throughput.told_at - told.report.waited));
   const absl::Duration since = told.report.waited - before;
   if (since < kLeastWaited) return 0;
   const double bytes =
@@ -122,25 +126,26 @@ double PaceSince(const FillPace& pace, const FillPace::OfSource& told, absl::Tim
 }
 
 // True if another reader of the source gets kFasterBy as much of it at the same time.
-bool AnotherGetsMore(const Buffer& reader, const FillPace::OfSource& told, double comparable) {
+bool AnotherGetsMore(const Buffer& reader, const FillThroughput::OfSource& told,
+                     double comparable) {
   if (reader.sources.size() > 1) return false;
-  const absl::Time began = reader.fill->pace.told_at - told.report.waited;
+  const absl::Time began = reader.fill->throughput.told_at - told.report.waited;
   const std::vector<Buffer*> readers = ReadersOf(*reader.shard, told.report.source);
   return std::any_of(readers.begin(), readers.end(), [&](const Buffer* other) {
     if (other == &reader || other->fill == nullptr) return false;
-    const FillPace& pace = other->fill->pace;
-    return std::any_of(pace.sources.begin(), pace.sources.end(), [&](const auto& one) {
-      const double ceiling = std::max(comparable, one.pace.least);
+    const FillThroughput& throughput = other->fill->throughput;
+    return std::any_of(throughput.sources.begin(), throughput.sources.end(), [&](const auto& one) {
+      const double ceiling = std::max(comparable, one.throughput.least);
       return one.report.source == told.report.source &&
-             PaceSince(pace, one, began, ceiling) >= told.pace.most * kFasterBy;
+             ThroughputSince(throughput, one, began, ceiling) >= told.throughput.most * kFasterBy;
     });
   });
 }
 
 void BlameReader(Turn& turn, Buffer& reader) {
   reader.worker->slow_reader_until = turn.now + kReaderSlowLasts;
-  reader.fill->pace.left_at = absl::InfinitePast();  // judged once
-  if (Buffer* left = HolderAt(*reader.shard, reader.fill->pace.left)) {
+  reader.fill->throughput.left_at = absl::InfinitePast();  // judged once
+  if (Buffer* left = HolderAt(*reader.shard, reader.fill->throughput.left)) {
     left->worker->slow_until = absl::InfinitePast();
     left->worker->doubted_at = absl::InfinitePast();
     ReindexAll(turn, *left->worker);
@@ -150,14 +155,14 @@ void BlameReader(Turn& turn, Buffer& reader) {
     const Buffer* source = HolderAt(*reader.shard, address);
     return source != nullptr && IsOverItsLink(reader, *source);
   });
-  if (over_link) NoteLimitedLink(turn, reader, reader.fill->pace.most);
+  if (over_link) NoteLimitedLink(turn, reader, reader.fill->throughput.most);
 }
 
 void Leave(Turn& turn, Buffer& reader, const Buffer& source, const SlowSourceEvidence& evidence) {
-  FillPace& pace = reader.fill->pace;
-  pace.left_at = turn.now;
-  pace.left = source.address;
-  pace.pace_then = evidence.reader_most;
+  FillThroughput& throughput = reader.fill->throughput;
+  throughput.left_at = turn.now;
+  throughput.left = source.address;
+  throughput.throughput_then = evidence.reader_most;
   constexpr double kMegabyte = 1e6;
   LeaveSource(
       turn, reader, source, turn.now + kSlowLasts,
@@ -168,10 +173,11 @@ void Leave(Turn& turn, Buffer& reader, const Buffer& source, const SlowSourceEvi
 // It left a source of late, which has to show first what that was good for.
 bool MayLeave(const Turn& turn, const Buffer& reader) {
   return turn.now >= reader.worker->slow_reader_until &&
-         turn.now - reader.fill->pace.left_at >= kLeaveEvery;
+         turn.now - reader.fill->throughput.left_at >= kLeaveEvery;
 }
 
-// The pace drops from the source to the reader. `again`: as it did for the one before it there.
+// The throughput drops from the source to the reader. `again`: as it did for the one before it
+// there.
 void Act(Turn& turn, Buffer& reader, Buffer& source, const SlowSourceEvidence& evidence,
          bool again) {
   const bool over_link = IsOverItsLink(reader, source);
@@ -190,14 +196,14 @@ void Act(Turn& turn, Buffer& reader, Buffer& source, const SlowSourceEvidence& e
 }
 
 // Leaves the slowest source if it is to be left, or changes places.
-void LookAt(Turn& turn, Buffer& reader, Look look) {
+void CheckSources(Turn& turn, Buffer& reader, Look look) {
   if (Overtake(turn, reader)) return;
   MakeWay(turn, reader);
-  FillPace& pace = reader.fill->pace;
-  const auto slowest =
-      std::min_element(pace.sources.begin(), pace.sources.end(),
-                       [](const auto& a, const auto& b) { return a.pace.most < b.pace.most; });
-  if (slowest == pace.sources.end()) return;
+  FillThroughput& throughput = reader.fill->throughput;
+  const auto slowest = std::min_element(
+      throughput.sources.begin(), throughput.sources.end(),
+      [](const auto& a, const auto& b) { return a.throughput.most < b.throughput.most; });
+  if (slowest == throughput.sources.end()) return;
   Buffer* source = HolderAt(*reader.shard, slowest->report.source);
   const bool has_it = FillsFrom(*reader.shard, reader.address, slowest->report.source);
   if (source == nullptr || !has_it) return;  // it has moved since it told
@@ -205,25 +211,26 @@ void LookAt(Turn& turn, Buffer& reader, Look look) {
   const SlowSourceEvidence evidence = EvidenceOf(turn, reader, *source, *slowest, look);
   const bool over_link = evidence.waited >= kLeastWaited && IsOverItsLink(reader, *source);
   if (over_link && AnotherGetsMore(reader, *slowest, evidence.comparable.value_or(0))) {
-    return NoteLimitedLink(turn, reader, pace.most);
+    return NoteLimitedLink(turn, reader, throughput.most);
   }
   const bool again = over_link && ConcludeTrial(turn, reader, *source, evidence.source.most);
   const SourceVerdict verdict = JudgeSource(evidence, kHeldBackFraction);
   if (verdict == SourceVerdict::kUnknown && look == Look::kAtReport) {
-    return SetLook(turn, reader, turn.now + kLookAgain);
+    return SetRecheck(turn, reader, turn.now + kRecheckAfter);
   }
   if (verdict == SourceVerdict::kLeave) return Act(turn, reader, *source, evidence, again);
   // Who gets more than all others holds none of them back.
   const bool alike =
-      evidence.comparable.has_value() && pace.passing <= *evidence.comparable * kLinksAlike;
+      evidence.comparable.has_value() && throughput.passing <= *evidence.comparable * kLinksAlike;
   if (over_link && alike) TryAnother(turn, reader, *source, evidence.source.most);
 }
 
 // With what was told before of the same source, as long as that is too few segments to say much.
-SourcePace WithEarlier(const FillPace& before, SourcePace told, uint64_t segment_bytes) {
-  for (const FillPace::OfSource& earlier : before.sources) {
+SourceThroughput WithEarlier(const FillThroughput& before, SourceThroughput told,
+                             uint64_t segment_bytes) {
+  for (const FillThroughput::OfSource& earlier : before.sources) {
     if (earlier.report.source != told.source) continue;
-    if (earlier.report.bytes >= kSegmentsOfAPace * segment_bytes) continue;
+    if (earlier.report.bytes >= kLeastSegmentsMeasured * segment_bytes) continue;
     told.bytes += earlier.report.bytes;
     told.waited += earlier.report.waited;
   }
@@ -231,28 +238,29 @@ SourcePace WithEarlier(const FillPace& before, SourcePace told, uint64_t segment
 }
 
 // What the reader has told, of the sources that it has.
-void Record(Turn& turn, Buffer& buffer, const std::vector<SourcePace>& paces) {
+void Record(Turn& turn, Buffer& buffer, const std::vector<SourceThroughput>& throughputs) {
   const uint64_t segment_bytes = SegmentBytes(buffer);
-  FillPace& own = buffer.fill->pace;
-  std::vector<FillPace::OfSource> all;
-  all.reserve(paces.size());
+  FillThroughput& own = buffer.fill->throughput;
+  std::vector<FillThroughput::OfSource> all;
+  all.reserve(throughputs.size());
   double least = 0;
   absl::Duration longest;
   own.most = own.passing = 0;
-  for (const SourcePace& told : paces) {
+  for (const SourceThroughput& told : throughputs) {
     const bool assigned = FillsFrom(*buffer.shard, buffer.address, told.source);
     if (!assigned || told.waited <= absl::ZeroDuration()) continue;
-    const SourcePace known = WithEarlier(own, told, segment_bytes);
-    const Pace pace = PaceOf(known.bytes, segment_bytes, known.waited);
-    all.push_back({known, pace});
-    least += pace.least;
-    own.most += pace.most;
+    const SourceThroughput known = WithEarlier(own, told, segment_bytes);
+    const Throughput throughput = ThroughputOf(known.bytes, segment_bytes, known.waited);
+    all.push_back({known, throughput});
+    least += throughput.least;
+    own.most += throughput.most;
     longest = std::max(longest, known.waited);
     const Buffer* source = HolderAt(*buffer.shard, told.source);
-    if (source == nullptr || pace.least <= 0 || known.waited < kLeastWaited) continue;
-    PacesOf(buffer).Note(DistanceTo(buffer, *source), buffer.address.worker, pace.least, turn.now);
+    if (source == nullptr || throughput.least <= 0 || known.waited < kLeastWaited) continue;
+    ThroughputsOf(buffer).Note(DistanceTo(buffer, *source), buffer.address.worker, throughput.least,
+                               turn.now);
   }
-  if (!all.empty()) own.passing = PassingPace(least, segment_bytes, longest);
+  if (!all.empty()) own.passing = PassingThroughput(least, segment_bytes, longest);
   if (longest >= kLeastWaited) NoteReceived(turn, buffer, least);
   own.sources = std::move(all);
   own.told_at = turn.now;
@@ -260,23 +268,23 @@ void Record(Turn& turn, Buffer& buffer, const std::vector<SourcePace>& paces) {
 
 }  // namespace
 
-void NotePaces(Turn& turn, Buffer& buffer, const std::vector<SourcePace>& paces) {
+void NoteThroughputs(Turn& turn, Buffer& buffer, const std::vector<SourceThroughput>& throughputs) {
   if (turn.state.limits.scheduler.policy != SchedulerPolicy::kNearest) return;
-  if (paces.empty() || buffer.content->complete) return;
-  FillPace& pace = buffer.fill->pace;
-  const bool others_follow = pace.told_at == absl::InfinitePast();
-  Record(turn, buffer, paces);
-  if (pace.sources.empty()) return;
+  if (throughputs.empty() || buffer.content->complete) return;
+  FillThroughput& throughput = buffer.fill->throughput;
+  const bool others_follow = throughput.told_at == absl::InfinitePast();
+  Record(turn, buffer, throughputs);
+  if (throughput.sources.empty()) return;
   if (IsSlowItself(turn, buffer)) BlameReader(turn, buffer);
   // Who began together tells at about the same time, and those that are well off perhaps last.
-  if (others_follow) SetLook(turn, buffer, turn.now + kLookAgain);
-  LookAt(turn, buffer, Look::kAtReport);
+  if (others_follow) SetRecheck(turn, buffer, turn.now + kRecheckAfter);
+  CheckSources(turn, buffer, Look::kAtReport);
 }
 
-void LookAgain(Turn& turn, Buffer& buffer) {
+void RecheckSources(Turn& turn, Buffer& buffer) {
   if (buffer.fill == nullptr || buffer.shard == nullptr) return;
-  buffer.fill->pace.look_at = absl::InfiniteFuture();
-  LookAt(turn, buffer, Look::kAgain);
+  buffer.fill->throughput.recheck_at = absl::InfiniteFuture();
+  CheckSources(turn, buffer, Look::kAgain);
 }
 
 }  // namespace th::registry

@@ -1,6 +1,6 @@
-// The beginning of a reign: which epoch it has, and how its state's identity goes on.
-#ifndef TH_COORDINATION_REIGN_H_
-#define TH_COORDINATION_REIGN_H_
+// The beginning of an epoch: which number it has, and how its state's identity goes on.
+#ifndef TH_COORDINATION_EPOCH_START_H_
+#define TH_COORDINATION_EPOCH_START_H_
 
 #include <functional>
 #include <optional>
@@ -21,12 +21,12 @@ Epoch EpochAfter(std::optional<Epoch> stored, absl::Time now);
 // What a new state is given; `random` gives 64 bits that nobody can guess.
 void NameCluster(StateIdentity& identity, const std::function<uint64_t()>& random);
 
-// The identity goes on with one more reign of this process, or with its first one.
-void BeginReignOf(StateIdentity& identity, ReignId reign);
+// The identity goes on with one more epoch of this process, or with its first one.
+void BeginEpochOf(StateIdentity& identity, EpochId epoch_id);
 
 // 64 bits from the kernel. Aborts without them: a server without randomness must give no secrets.
 uint64_t RandomFromSystem();
 
 }  // namespace th
 
-#endif  // TH_COORDINATION_REIGN_H_
+#endif  // TH_COORDINATION_EPOCH_START_H_

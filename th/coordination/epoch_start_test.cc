@@ -1,4 +1,4 @@
-#include "th/coordination/reign.h"
+#include "th/coordination/epoch_start.h"
 
 #include <cstdint>
 
@@ -33,15 +33,15 @@ TEST(EpochAfterTest, AClockBeyondAllUsesUpNoEpochs) {
   EXPECT_LT(EpochAfter(std::nullopt, absl::InfiniteFuture()), kLastEpoch);
 }
 
-TEST(ReignTest, OnlyTheNewestReignsAreKept) {
+TEST(EpochStartTest, OnlyTheNewestEpochsAreKept) {
   StateIdentity identity;
-  for (uint64_t i = 1; i <= kMaxReignsKept + 5; ++i) BeginReignOf(identity, ReignId(i));
-  EXPECT_EQ(identity.reigns.size(), kMaxReignsKept);
-  EXPECT_EQ(identity.reigns.front(), ReignId(6));
-  EXPECT_EQ(identity.reign(), ReignId(kMaxReignsKept + 5));
+  for (uint64_t i = 1; i <= kMaxEpochsKept + 5; ++i) BeginEpochOf(identity, EpochId(i));
+  EXPECT_EQ(identity.epoch_ids.size(), kMaxEpochsKept);
+  EXPECT_EQ(identity.epoch_ids.front(), EpochId(6));
+  EXPECT_EQ(identity.epoch_id(), EpochId(kMaxEpochsKept + 5));
 }
 
-TEST(ReignTest, AClusterIsNeverZero) {
+TEST(EpochStartTest, AClusterIsNeverZero) {
   uint64_t drawn = 0;
   StateIdentity identity;
   NameCluster(identity, [&] { return drawn++; });

@@ -1,4 +1,4 @@
-#include "th/controlled_rank/rank_cast.h"
+#include "th/controlled_rank/local_cluster.h"
 
 #include <csignal>
 #include <utility>
@@ -16,14 +16,14 @@ constexpr absl::Duration kEndTimeout = absl::Seconds(2);
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<RankCast>> RankCast::Open(RankCastOptions options) {
-  TH_ASSIGN_OR_RETURN(auto stage, ProcessStage::Open());
-  std::unique_ptr<RankCast> cast(new RankCast(std::move(options), std::move(stage)));
-  TH_RETURN_IF_ERROR(cast->StartServer());
-  return cast;
+absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Open(LocalClusterOptions options) {
+  TH_ASSIGN_OR_RETURN(auto poller, ProcessPoller::Open());
+  std::unique_ptr<LocalCluster> cluster(new LocalCluster(std::move(options), std::move(poller)));
+  TH_RETURN_IF_ERROR(cluster->StartServer());
+  return cluster;
 }
 
-absl::Status RankCast::StartServer() {
+absl::Status LocalCluster::StartServer() {
   const Placement& placement = options_.server_placement;
   std::vector<std::string> arguments = {
       options_.server_program, absl::StrCat("--listen=", placement.address, ":0"), "--json",
@@ -36,9 +36,9 @@ absl::Status RankCast::StartServer() {
                           .log_path = absl::StrCat(options_.folder, "/tensorhub_server.log"),
                           .network_namespace = placement.network_namespace}));
   server_->ExpectAnswer();
-  stage_->Add(server_.get());
+  poller_->Add(server_.get());
   TH_RETURN_IF_ERROR(
-      stage_->AwaitAnswers({server_.get()}, kServerStartTimeout, "starting the server"));
+      poller_->AwaitAnswers({server_.get()}, kServerStartTimeout, "starting the server"));
   const nlohmann::json& said = *server_->answer();
   if (!said.contains("address") || !said["address"].is_string()) {
     return absl::InternalError(absl::StrCat("the server did not say its address: ", said.dump()));
@@ -47,7 +47,7 @@ absl::Status RankCast::StartServer() {
   return absl::OkStatus();
 }
 
-RankCast::~RankCast() {
+LocalCluster::~LocalCluster() {
   // Their stdin ends, and so do they.
   for (auto& [name, ranks] : groups_) {
     for (auto& rank : ranks) rank->process().CloseInput();
@@ -61,17 +61,17 @@ RankCast::~RankCast() {
   (void)server_->process().AwaitEnd(kEndTimeout);
 }
 
-absl::Status RankCast::Start(const std::vector<GroupChoice>& groups) {
+absl::Status LocalCluster::Start(const std::vector<GroupChoice>& groups) {
   std::vector<std::string> names;
   for (const GroupChoice& group : groups) {
     names.push_back(group.name);
     for (uint32_t rank = 0; rank < group.ranks; ++rank)
       TH_RETURN_IF_ERROR(StartProcess(group, rank));
   }
-  return stage_->AwaitAnswers(RanksOf(names), kJoinTimeout, "joining");
+  return poller_->AwaitAnswers(RanksOf(names), kJoinTimeout, "joining");
 }
 
-absl::Status RankCast::StartProcess(const GroupChoice& group, uint32_t rank) {
+absl::Status LocalCluster::StartProcess(const GroupChoice& group, uint32_t rank) {
   const std::string name = absl::StrCat(group.name, "/", rank);
   TH_ASSIGN_OR_RETURN(
       auto process,
@@ -80,13 +80,13 @@ absl::Status RankCast::StartProcess(const GroupChoice& group, uint32_t rank) {
            .arguments = {options_.rank_program},
            .log_path = absl::StrCat(options_.folder, "/", group.name, "-", rank, ".log"),
            .network_namespace = group.PlacementOf(rank).network_namespace}));
-  stage_->Add(process.get());
+  poller_->Add(process.get());
   process->Send(JoinCommand(group, rank));
   groups_[group.name].push_back(std::move(process));
   return absl::OkStatus();
 }
 
-nlohmann::json RankCast::JoinCommand(const GroupChoice& group, uint32_t rank) const {
+nlohmann::json LocalCluster::JoinCommand(const GroupChoice& group, uint32_t rank) const {
   nlohmann::json command = {{"do", "join"},
                             {"server", server_address_},
                             {"run", "demo"},
@@ -112,15 +112,15 @@ nlohmann::json RankCast::JoinCommand(const GroupChoice& group, uint32_t rank) co
   return command;
 }
 
-void RankCast::Kill(const std::string& group) {
+void LocalCluster::Kill(const std::string& group) {
   const auto found = groups_.find(group);
   if (found == groups_.end()) return;
   for (auto& rank : found->second) rank->process().Signal(SIGKILL);
-  for (auto& rank : found->second) stage_->Remove(rank.get());
+  for (auto& rank : found->second) poller_->Remove(rank.get());
   groups_.erase(found);
 }
 
-std::vector<RankProcess*> RankCast::RanksOf(const std::string& group) const {
+std::vector<RankProcess*> LocalCluster::RanksOf(const std::string& group) const {
   std::vector<RankProcess*> ranks;
   const auto found = groups_.find(group);
   if (found == groups_.end()) return ranks;
@@ -128,7 +128,7 @@ std::vector<RankProcess*> RankCast::RanksOf(const std::string& group) const {
   return ranks;
 }
 
-std::vector<RankProcess*> RankCast::RanksOf(const std::vector<std::string>& groups) const {
+std::vector<RankProcess*> LocalCluster::RanksOf(const std::vector<std::string>& groups) const {
   std::vector<RankProcess*> all;
   for (const std::string& group : groups) {
     for (RankProcess* rank : RanksOf(group)) all.push_back(rank);
@@ -136,7 +136,7 @@ std::vector<RankProcess*> RankCast::RanksOf(const std::vector<std::string>& grou
   return all;
 }
 
-std::vector<RankProcess*> RankCast::AllRanks() const {
+std::vector<RankProcess*> LocalCluster::AllRanks() const {
   std::vector<RankProcess*> all;
   for (const auto& [name, ranks] : groups_) {
     for (const auto& rank : ranks) all.push_back(rank.get());

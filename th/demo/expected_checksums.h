@@ -1,7 +1,7 @@
 // What the bytes of each version are: SHA-256 sums that the demo takes from the trainer's own
 // tensors before it publishes, and compares every reader's final bytes with. Pure.
-#ifndef TH_DEMO_DEMO_TRUTH_H_
-#define TH_DEMO_DEMO_TRUTH_H_
+#ifndef TH_DEMO_EXPECTED_CHECKSUMS_H_
+#define TH_DEMO_EXPECTED_CHECKSUMS_H_
 
 #include <cstdint>
 #include <map>
@@ -19,7 +19,7 @@ struct ShardSum {
   uint64_t tensors = 0;
 };
 
-class DemoTruth {
+class ExpectedChecksums {
  public:
   // The trainer's ranks, for one version. Differences: ranks with the same shard that disagree.
   std::vector<std::string> Set(const std::string& version, const std::vector<ShardSum>& trainer);
@@ -31,11 +31,11 @@ class DemoTruth {
   uint64_t tensors_compared() const { return tensors_compared_; }
 
  private:
-  std::map<std::pair<std::string, uint32_t>, ShardSum> truth_;  // by version and shard
+  std::map<std::pair<std::string, uint32_t>, ShardSum> expected_;  // by version and shard
   uint64_t shards_compared_ = 0;
   uint64_t tensors_compared_ = 0;
 };
 
 }  // namespace th
 
-#endif  // TH_DEMO_DEMO_TRUTH_H_
+#endif  // TH_DEMO_EXPECTED_CHECKSUMS_H_

@@ -1,17 +1,18 @@
-// A reference server and groups of ranks, each in a process of its own on this machine: the cast of
-// a demo or a benchmark.
+// A reference server and groups of ranks, each in a process of its own on this machine: what a demo
+// or a benchmark is made of.
 //
-//   TH_ASSIGN_OR_RETURN(auto cast, RankCast::Open(options));       // the server is up
-//   TH_RETURN_IF_ERROR(cast->Start({{.name = "trainer", .ranks = 4, .load = true}}));
-//   TH_RETURN_IF_ERROR(cast->stage().Tell(cast->RanksOf("trainer"), {{"do", "publish"}, ...},
-//   timeout));
+//   TH_ASSIGN_OR_RETURN(auto cluster, LocalCluster::Open(options));       // the server is up
+//   TH_RETURN_IF_ERROR(cluster->Start({{.name = "trainer", .ranks = 4, .load = true}}));
+//   TH_RETURN_IF_ERROR(cluster->poller().Tell(cluster->RanksOf("trainer"), {{"do", "publish"},
+//   ...},
+//                                               timeout));
 //
 // Rank r of every group holds shard r modulo the number of shards. All processes listen on ports
 // that the system chooses, and end with this one. They run in this machine's network, or each group
 // on a virtual host of its own (virtual_hosts.h). Not thread-safe; one a process (see
-// ProcessStage).
-#ifndef TH_CONTROLLED_RANK_RANK_CAST_H_
-#define TH_CONTROLLED_RANK_RANK_CAST_H_
+// ProcessPoller).
+#ifndef TH_CONTROLLED_RANK_LOCAL_CLUSTER_H_
+#define TH_CONTROLLED_RANK_LOCAL_CLUSTER_H_
 
 #include <cstdint>
 #include <map>
@@ -23,7 +24,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "th/controlled_rank/process_stage.h"
+#include "th/controlled_rank/process_poller.h"
 #include "th/controlled_rank/rank_process.h"
 #include "th/controlled_rank/rank_weights.h"
 
@@ -34,10 +35,10 @@ struct Placement {
   std::string address = "127.0.0.1";  // of its host
   std::string host;                   // what it says of its location; empty: this machine
   std::string site, rack;             // likewise; empty: unknown
-  int network_namespace = -1;         // a descriptor that outlives the cast; -1: this process's
+  int network_namespace = -1;         // a descriptor that outlives the cluster; -1: this process's
 };
 
-struct RankCastOptions {
+struct LocalClusterOptions {
   std::string rank_program;    // controlled_rank
   std::string server_program;  // tensorhub_server
   std::string folder;          // for state and logs; exists
@@ -51,7 +52,7 @@ struct RankCastOptions {
   uint32_t connections = 2;
   uint32_t data_threads = 2;
   Placement server_placement;
-  std::vector<std::string> server_flags;  // besides those that every cast gives
+  std::vector<std::string> server_flags;  // besides those that every cluster gives
 };
 
 struct GroupChoice {
@@ -69,16 +70,16 @@ struct GroupChoice {
   }
 };
 
-class RankCast {
+class LocalCluster {
  public:
   // Errors of starting the server: INTERNAL with what it said.
-  static absl::StatusOr<std::unique_ptr<RankCast>> Open(RankCastOptions options);
+  static absl::StatusOr<std::unique_ptr<LocalCluster>> Open(LocalClusterOptions options);
   // Ends all processes: politely, then not.
-  ~RankCast();
-  RankCast(const RankCast&) = delete;
-  RankCast& operator=(const RankCast&) = delete;
+  ~LocalCluster();
+  LocalCluster(const LocalCluster&) = delete;
+  LocalCluster& operator=(const LocalCluster&) = delete;
 
-  ProcessStage& stage() { return *stage_; }
+  ProcessPoller& poller() { return *poller_; }
   RankProcess& server() { return *server_; }
   const std::string& server_address() const { return server_address_; }
 
@@ -95,14 +96,14 @@ class RankCast {
   uint32_t ShardOf(uint32_t rank) const { return rank % options_.shards; }
 
  private:
-  RankCast(RankCastOptions options, std::unique_ptr<ProcessStage> stage)
-      : options_(std::move(options)), stage_(std::move(stage)) {}
+  LocalCluster(LocalClusterOptions options, std::unique_ptr<ProcessPoller> poller)
+      : options_(std::move(options)), poller_(std::move(poller)) {}
   absl::Status StartServer();
   absl::Status StartProcess(const GroupChoice& group, uint32_t rank);
   nlohmann::json JoinCommand(const GroupChoice& group, uint32_t rank) const;
 
-  const RankCastOptions options_;
-  std::unique_ptr<ProcessStage> stage_;
+  const LocalClusterOptions options_;
+  std::unique_ptr<ProcessPoller> poller_;
   std::unique_ptr<RankProcess> server_;
   std::string server_address_;
   std::map<std::string, std::vector<std::unique_ptr<RankProcess>>> groups_;
@@ -110,4 +111,4 @@ class RankCast {
 
 }  // namespace th
 
-#endif  // TH_CONTROLLED_RANK_RANK_CAST_H_
+#endif  // TH_CONTROLLED_RANK_LOCAL_CLUSTER_H_

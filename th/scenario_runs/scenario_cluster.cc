@@ -1,4 +1,4 @@
-#include "th/scenario_runs/real_cast.h"
+#include "th/scenario_runs/scenario_cluster.h"
 
 #include <algorithm>
 #include <csignal>
@@ -35,7 +35,7 @@ const char* ServerPolicyOf(ScenarioPolicy policy) {
 
 }  // namespace
 
-RealCast::RealCast(const Scenario& scenario, ScenarioPolicy policy, RealPlan plan)
+ScenarioCluster::ScenarioCluster(const Scenario& scenario, ScenarioPolicy policy, RealPlan plan)
     : scenario_(scenario), policy_(policy), plan_(std::move(plan)) {
   for (const ScenarioFamily& family : scenario.families) {
     for (size_t number = 0; number < family.groups.size(); ++number) {
@@ -55,25 +55,24 @@ RealCast::RealCast(const Scenario& scenario, ScenarioPolicy policy, RealPlan pla
   }
 }
 
-absl::StatusOr<std::unique_ptr<RealCast>> RealCast::Open(const Scenario& scenario,
-                                                         ScenarioPolicy policy,
-                                                         const RealRunOptions& options) {
+absl::StatusOr<std::unique_ptr<ScenarioCluster>> ScenarioCluster::Open(
+    const Scenario& scenario, ScenarioPolicy policy, const RealRunOptions& options) {
   TH_ASSIGN_OR_RETURN(RealPlan plan, PlanRealScenario(scenario));
-  std::unique_ptr<RealCast> cast(new RealCast(scenario, policy, std::move(plan)));
-  TH_RETURN_IF_ERROR(cast->OpenHosts(options.cast.folder));
-  TH_RETURN_IF_ERROR(cast->OpenServer(options));
-  return cast;
+  std::unique_ptr<ScenarioCluster> cluster(new ScenarioCluster(scenario, policy, std::move(plan)));
+  TH_RETURN_IF_ERROR(cluster->OpenHosts(options.cluster.folder));
+  TH_RETURN_IF_ERROR(cluster->OpenServer(options));
+  return cluster;
 }
 
-absl::Status RealCast::OpenHosts(const std::string& folder) {
+absl::Status ScenarioCluster::OpenHosts(const std::string& folder) {
   TH_ASSIGN_OR_RETURN(
       hosts_, VirtualHosts::Create(
                   {.rates = plan_.rates, .folder = folder, .second_site = plan_.second_site}));
   return absl::OkStatus();
 }
 
-absl::Status RealCast::OpenServer(const RealRunOptions& run) {
-  RankCastOptions options = run.cast;
+absl::Status ScenarioCluster::OpenServer(const RealRunOptions& run) {
+  LocalClusterOptions options = run.cluster;
   options.model = {.synthetic = "llm", .bytes = scenario_.shard_bytes * scenario_.shards};
   options.shards = scenario_.shards;
   options.server_placement = {.address = VirtualHosts::AddressOf(plan_.server_host),
@@ -83,11 +82,11 @@ absl::Status RealCast::OpenServer(const RealRunOptions& run) {
     options.server_program = run.policy_server;
     options.server_flags.push_back(absl::StrCat("--policy=", flag));
   }
-  TH_ASSIGN_OR_RETURN(cast_, RankCast::Open(std::move(options)));
+  TH_ASSIGN_OR_RETURN(cluster_, LocalCluster::Open(std::move(options)));
   return absl::OkStatus();
 }
 
-Placement RealCast::PlacementOf(const Location& place) const {
+Placement ScenarioCluster::PlacementOf(const Location& place) const {
   const size_t host = plan_.host_of.at(place.host);
   return {.address = VirtualHosts::AddressOf(host),
           .host = place.host,
@@ -96,7 +95,7 @@ Placement RealCast::PlacementOf(const Location& place) const {
           .network_namespace = hosts_->NamespaceOf(host)};
 }
 
-absl::Status RealCast::Start(const std::vector<RealGroup*>& groups) {
+absl::Status ScenarioCluster::Start(const std::vector<RealGroup*>& groups) {
   std::vector<GroupChoice> choices;
   choices.reserve(groups.size());
   for (RealGroup* group : groups) {
@@ -112,25 +111,25 @@ absl::Status RealCast::Start(const std::vector<RealGroup*>& groups) {
       choice.placements.push_back(PlacementOf(place));
     }
   }
-  TH_RETURN_IF_ERROR(cast_->Start(choices));
+  TH_RETURN_IF_ERROR(cluster_->Start(choices));
   for (RealGroup* group : groups) group->joined = true;
   return absl::OkStatus();
 }
 
 // ---- calls
 
-void RealCast::Call(RealGroup* group, const json& command,
-                    std::function<void(const RealOutcome&)> done) {
+void ScenarioCluster::Call(RealGroup* group, const json& command,
+                           std::function<void(const RealOutcome&)> done) {
   group->done = std::move(done);
   for (RankProcess* rank : RanksOf(*group)) rank->Send(command);
 }
 
-bool RealCast::Answered(const RealGroup& group) const {
+bool ScenarioCluster::Answered(const RealGroup& group) const {
   const std::vector<RankProcess*> ranks = RanksOf(group);
   return std::all_of(ranks.begin(), ranks.end(), [](RankProcess* r) { return r->answered(); });
 }
 
-void RealCast::HandOut() {
+void ScenarioCluster::HandOut() {
   for (const auto& group : groups_) {
     if (!group->calling() || !Answered(*group)) continue;
     RealOutcome outcome{.well = true};
@@ -145,57 +144,59 @@ void RealCast::HandOut() {
   }
 }
 
-absl::Status RealCast::RunUntil(absl::Time moment) {
+absl::Status ScenarioCluster::RunUntil(absl::Time moment) {
   const auto any_answered = [this] {
     return std::any_of(groups_.begin(), groups_.end(),
                        [this](const auto& group) { return group->calling() && Answered(*group); });
   };
   const absl::Status ran =
-      cast_->stage().RunUntil(any_answered, moment - MonotonicNow(), "the scenario");
+      cluster_->poller().RunUntil(any_answered, moment - MonotonicNow(), "the scenario");
   if (!ran.ok() && !absl::IsDeadlineExceeded(ran)) return ran;
   HandOut();
   return absl::OkStatus();
 }
 
-absl::Status RealCast::Tell(const RealGroup& group, const json& command) {
-  return cast_->stage().Tell(RanksOf(group), command, kStepTimeout);
+absl::Status ScenarioCluster::Tell(const RealGroup& group, const json& command) {
+  return cluster_->poller().Tell(RanksOf(group), command, kStepTimeout);
 }
 
-absl::StatusOr<double> RealCast::MeasureFlow(const RealGroup& from, const RealGroup& to) {
+absl::StatusOr<double> ScenarioCluster::MeasureFlow(const RealGroup& from, const RealGroup& to) {
   RankProcess* const sender = RanksOf(from).front();
   RankProcess* const reader = RanksOf(to).front();
   const std::string address =
       VirtualHosts::AddressOf(plan_.host_of.at(from.family->places[from.number][0].host));
-  ProcessStage& stage = cast_->stage();
-  TH_RETURN_IF_ERROR(stage.Tell(
+  ProcessPoller& poller = cluster_->poller();
+  TH_RETURN_IF_ERROR(poller.Tell(
       {sender}, {{"do", "probe-send"}, {"readers", 1}, {"connections", 1}, {"host", address}},
       kStepTimeout));
   const uint32_t port = sender->answer()->value("port", 0u);
-  TH_RETURN_IF_ERROR(stage.Tell(
+  TH_RETURN_IF_ERROR(poller.Tell(
       {reader}, {{"do", "probe-read"}, {"port", port}, {"connections", 1}, {"host", address}},
       kStepTimeout));
   const double seconds =
       reader->answer()->value("ended_s", 0.0) - reader->answer()->value("started_s", 0.0);
-  TH_RETURN_IF_ERROR(stage.Tell({sender}, {{"do", "probe-end"}}, kStepTimeout));
+  TH_RETURN_IF_ERROR(poller.Tell({sender}, {{"do", "probe-end"}}, kStepTimeout));
   return seconds;
 }
 
 // ---- events
 
-void RealCast::Signal(const RealGroup& group, std::optional<uint32_t> rank, int signal) {
+void ScenarioCluster::Signal(const RealGroup& group, std::optional<uint32_t> rank, int signal) {
   const std::vector<RankProcess*> ranks = RanksOf(group);
   for (size_t i = 0; i < ranks.size(); ++i) {
     if (!rank.has_value() || *rank == i) ranks[i]->process().Signal(signal);
   }
 }
 
-absl::Status RealCast::Cut(const std::string& host) { return hosts_->Cut(plan_.host_of.at(host)); }
+absl::Status ScenarioCluster::Cut(const std::string& host) {
+  return hosts_->Cut(plan_.host_of.at(host));
+}
 
-absl::Status RealCast::Restore(const std::string& host) {
+absl::Status ScenarioCluster::Restore(const std::string& host) {
   return hosts_->Restore(plan_.host_of.at(host));
 }
 
-absl::Status RealCast::Slow(const std::string& host, double factor) {
+absl::Status ScenarioCluster::Slow(const std::string& host, double factor) {
   const auto rate = static_cast<uint64_t>(static_cast<double>(plan_.rate_of.at(host)) * factor);
   return hosts_->SetRate(plan_.host_of.at(host), rate);
 }

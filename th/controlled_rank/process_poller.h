@@ -1,13 +1,13 @@
 // Runs the conversation with many rank processes on one thread, until something holds, a deadline
 // passes, or the user interrupts.
 //
-//   TH_ASSIGN_OR_RETURN(auto stage, ProcessStage::Open());
-//   stage->Add(rank.get());
-//   TH_RETURN_IF_ERROR(stage->AwaitAnswers({rank.get()}, absl::Seconds(10), "join"));
+//   TH_ASSIGN_OR_RETURN(auto poller, ProcessPoller::Open());
+//   poller->Add(rank.get());
+//   TH_RETURN_IF_ERROR(poller->AwaitAnswers({rank.get()}, absl::Seconds(10), "join"));
 //
 // Not thread-safe; one a process (it takes SIGINT and SIGTERM).
-#ifndef TH_CONTROLLED_RANK_PROCESS_STAGE_H_
-#define TH_CONTROLLED_RANK_PROCESS_STAGE_H_
+#ifndef TH_CONTROLLED_RANK_PROCESS_POLLER_H_
+#define TH_CONTROLLED_RANK_PROCESS_POLLER_H_
 
 #include <csignal>
 #include <memory>
@@ -23,12 +23,12 @@
 
 namespace th {
 
-class ProcessStage {
+class ProcessPoller {
  public:
-  static absl::StatusOr<std::unique_ptr<ProcessStage>> Open();
-  ~ProcessStage();
-  ProcessStage(const ProcessStage&) = delete;
-  ProcessStage& operator=(const ProcessStage&) = delete;
+  static absl::StatusOr<std::unique_ptr<ProcessPoller>> Open();
+  ~ProcessPoller();
+  ProcessPoller(const ProcessPoller&) = delete;
+  ProcessPoller& operator=(const ProcessPoller&) = delete;
 
   // Not owned; Remove it before it ends.
   void Add(RankProcess* rank) { ranks_.push_back(rank); }
@@ -47,7 +47,7 @@ class ProcessStage {
                     absl::Duration timeout);
 
  private:
-  ProcessStage(int signal_fd, sigset_t before) : signal_fd_(signal_fd), before_(before) {}
+  ProcessPoller(int signal_fd, sigset_t before) : signal_fd_(signal_fd), before_(before) {}
   absl::Status HandleSomeOutput(absl::Duration at_most);
 
   const int signal_fd_;
@@ -57,4 +57,4 @@ class ProcessStage {
 
 }  // namespace th
 
-#endif  // TH_CONTROLLED_RANK_PROCESS_STAGE_H_
+#endif  // TH_CONTROLLED_RANK_PROCESS_POLLER_H_

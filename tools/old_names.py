@@ -1,0 +1,55 @@
+"""Names that the project has given up for the field's own words, and where they still stand.
+
+  for line, old, new in findings(text): ...
+
+An identifier is such a name when its words are those of the name ("kLookAt", "look_at_"), or when one of its words has
+been given up altogether ("kPaceWindow"). Comments and texts for people are left alone; a string that is one identifier,
+like a key of a JSON object, is not.
+"""
+import re
+
+# Whole names.
+NAMES = {
+    "asks at": "deferred_until", "comes last": "deprioritized", "copies alone": "offloading_offline", "count anew": "BumpGroupGeneration",
+    "demo truth": "ExpectedChecksums", "handed on": "Consumed", "happening": "Event", "has hope": "IsCompletable",
+    "keeps nothing": "streaming", "look at": "recheck_at", "may yet feed": "MayBecomeSource",
+    "offload first": "must_offload", "process stage": "ProcessPoller", "raise curtain": "SetUp", "rank cast": "LocalCluster",
+    "real cast": "ScenarioCluster", "seed promise": "SeedReservation", "take away": "DropReplicaContent",
+}
+# Words, wherever they stand in a name.
+WORDS = {"mishap": "fault", "pace": "throughput", "reign": "epoch"}
+
+TOKEN = re.compile(r"""
+    //[^\n]* | /\*.*?\*/                            # comments
+  | "(?P<key>[A-Za-z_]\w*)" | "(?:\\.|[^"\\\n])*"   # strings
+  | (?P<identifier>[A-Za-z_]\w*)
+""", re.X | re.S)
+
+
+def words_of(identifier):
+    """'kPaceWindow', 'pace_window_' -> ['pace', 'window']."""
+    words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", identifier)
+    words = [w.lower() for w in words]
+    return words[1:] if words[:1] == ["k"] else words
+
+
+def singular(word):
+    return word[:-1] if word.endswith("s") else word
+
+
+def new_name(identifier):
+    """What it is called now, or None."""
+    words = words_of(identifier)
+    if not words:
+        return None
+    name = NAMES.get(" ".join(words[:-1] + [singular(words[-1])])) or NAMES.get(" ".join(words))
+    return name or next((WORDS[singular(w)] for w in words if singular(w) in WORDS), None)
+
+
+def findings(text):
+    """(line, old name, new name) of each old name in C++, protobuf or Starlark."""
+    for match in TOKEN.finditer(text):
+        old = match.group("key") or match.group("identifier")
+        new = old and new_name(old)
+        if new:
+            yield text.count("\n", 0, match.start()) + 1, old, new

@@ -1,0 +1,35 @@
+"""Which names tools/old_names.py finds."""
+import unittest
+
+from tools import old_names
+
+
+def found(text):
+    return [(line, old) for line, old, _ in old_names.findings(text)]
+
+
+class OldNamesTest(unittest.TestCase):
+    def test_names_in_all_their_forms(self):
+        for name in ("LookAt", "look_at", "look_at_", "kLookAt", "OffloadFirst", "offload_first", "SeedPromises"):
+            self.assertEqual(found("int %s = 1;" % name), [(1, name)])
+
+    def test_words_anywhere_in_a_name(self):
+        for name in ("kPaceWindow", "paces", "BeginReign", "server_mishaps", "from_earlier_reign"):
+            self.assertEqual(found("\n  f(%s);" % name), [(2, name)])
+
+    def test_other_names_that_contain_the_letters(self):
+        for name in ("namespace", "ForeignThreadScope", "replace", "workspace_", "LookAtAll", "takes_away"):
+            self.assertEqual(found(name), [])
+
+    def test_prose_is_free_and_keys_are_not(self):
+        self.assertEqual(found("// at its own pace\n/* reign */ int a;"), [])
+        self.assertEqual(found('Say("the pace of a reign \\"pace\\"");'), [])
+        self.assertEqual(found('json["reign"]'), [(1, "reign")])
+        self.assertEqual(found('a("//", pace)'), [(1, "pace")])
+
+    def test_the_new_name_is_told(self):
+        self.assertEqual(list(old_names.findings("HasHope(shard)")), [(1, "HasHope", "IsCompletable")])
+
+
+if __name__ == "__main__":
+    unittest.main()
