@@ -77,6 +77,40 @@ def seconds(expression):
     return int(number.group(2)) * {"Seconds": 1, "Minutes": 60}[number.group(1)]
 
 
+# Helpers, of which the page says that they wait for nobody.
+AT_ONCE_AS_A_KIND = {"th_abi_version", "th_last_error", "th_last_error_fields", "th_status_name"}
+
+# The options of C++ that a caller gives, and where C has them.
+STRUCTS = {"ClientOptions": "th_join_options", "RegisterOptions": "th_register_options",
+           "PublishOptions": "th_publish_options", "UnpublishOptions": "th_unpublish_options",
+           "UpdateOptions": "th_update_options", "StageOptions": "th_stage_options",
+           "ApplyOptions": "th_apply_options", "ReceiveOptions": "th_receive_options",
+           "AttachOptions": "th_attach_options"}
+PUBLIC_HEADERS = ("client.h", "receive.h", "attach.h")
+
+# Options that have another name in C. None: C needs none, for the reason beside it.
+OTHER_NAMES = {
+    ("", "on_retention"): "drop_retained",
+    ("", "on_progress"): None,  # th_operation_progress
+    ("", "after"): None,  # "now" is all that there is
+    ("ClientOptions", "on_reader"): "keep_reader_reports",
+    ("RegisterOptions", "checksums"): "no_checksums",
+    ("PublishOptions", "component"): None,  # reserved: anything is UNIMPLEMENTED
+    ("AttachOptions", "verify_bytes"): "verify",
+}
+
+
+def fields_of_cpp(name):
+    body = without("{", "}", without("(", ")", body_of("struct", name)))
+    return [re.search(r"(\w+)\s*(?:=.*)?$", statement.strip(), re.DOTALL).group(1)
+            for statement in body.split(";") if statement.strip()]
+
+
+def fields_of_c(header, name):
+    body = re.search(r"typedef struct %s \{(.*?)\} %s;" % (name, name), without_comments(header), re.DOTALL).group(1)
+    return [re.search(r"(\w+)$", field.strip()).group(1) for field in body.split(";") if field.strip()]
+
+
 class ApiTest(unittest.TestCase):
     page = text(OPTIONS.page)
     c_header = text(OPTIONS.c_header)
@@ -94,10 +128,49 @@ class ApiTest(unittest.TestCase):
         listed = self.spans(("C++", "C", "does"), 0, "(%s)::.*" % "|".join(CLASSES))
         self.assertCountEqual(listed, declared)
 
+    def exported(self):
+        return set(re.findall(r"TH_EXPORT[^;]*?\b(th_\w+)\(", without_comments(self.c_header)))
+
     def test_lists_every_call_of_c(self):
-        exported = re.findall(r"TH_EXPORT[^;]*?\b(th_\w+)\(", without_comments(self.c_header))
-        self.assertGreater(len(exported), 25)
-        self.assertEqual(set(self.spans(("C++", "C", "does"), 1, r"th_\w+")), set(exported))
+        exported = self.exported()
+        self.assertGreater(len(exported), 60)
+        by_rule = {name for name in exported if name.endswith("_start")}
+        self.assertEqual(set(self.spans(("C++", "C", "does"), 1, r"th_\w+")), exported - by_rule)
+
+    def test_c_has_every_verb_of_cpp(self):
+        for table in tables.with_header(self.page, ("C++", "C", "does")):
+            for cpp, c, _ in table:
+                if any(span.split("::")[0] in CLASSES for span in tables.code_spans(cpp)):
+                    self.assertTrue([span for span in tables.code_spans(c) if span in self.exported()],
+                                    "C has nothing for %s" % cpp)
+
+    def test_every_call_of_c_that_waits_has_a_twin_that_does_not(self):
+        sentence = re.search(r"These calls wait for nobody and have no `_start`: (.*?)\n\n", self.page, re.DOTALL)
+        at_once = set(re.findall(r"`(th_\w+)`", sentence.group(1))) | AT_ONCE_AS_A_KIND
+        self.assertEqual(at_once - self.exported(), set())
+        calls = {name for name in self.exported() if not name.endswith(("_start", "_free"))
+                 and not re.match(r"th_(operation|receive)_", name)}
+        calls.add("th_controller_connect")
+        starts = {name.removesuffix("_start") for name in self.exported() if name.endswith("_start")}
+        self.assertEqual(starts, calls - at_once)
+
+    def test_c_has_every_option_of_cpp(self):
+        compared = 0
+        for cpp, c in STRUCTS.items():
+            there = fields_of_c(self.c_header, c)
+            for field in fields_of_cpp(cpp):
+                name = OTHER_NAMES.get((cpp, field), OTHER_NAMES.get(("", field), field))
+                if name is None:
+                    continue
+                compared += 1
+                self.assertIn(name, there, "%s::%s has no field of %s" % (cpp, field, c))
+        self.assertGreater(compared, 50)
+
+    def test_no_struct_of_options_is_left_out_in_c(self):
+        public = [header for header in OPTIONS.headers if pathlib.Path(header).name in PUBLIC_HEADERS]
+        self.assertEqual(len(public), len(PUBLIC_HEADERS))
+        declared = {name for header in public for name in re.findall(r"^struct (\w+Options) \{", text(header), re.MULTILINE)}
+        self.assertEqual(declared, set(STRUCTS))
 
     def test_lists_every_status(self):
         declared = re.findall(r"^  (TH_\w+) = \d+", self.c_header.split("enum th_status")[1].split("}")[0], re.MULTILINE)

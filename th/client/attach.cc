@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "th/client/cancel_hook.h"
 #include "th/client/client.h"
 #include "th/client/client_state.h"
 #include "th/client/shard_search.h"
@@ -34,6 +35,7 @@ absl::StatusOr<OperationDone> RunUpdate(Membership& membership, LocalBuffer& buf
   TH_RETURN_IF_ERROR(membership.Start(call, [&](CallId id) {
     return event::Update{id, buffer.id(), std::move(request)};
   }));
+  const CancelHook end_if_cancelled([&] { membership.CancelUpdate(buffer.id()); });
   if (!call->Wait(left)) return absl::InternalError("the attach did not end in its time");
   TH_RETURN_IF_ERROR(call->done.status);
   return std::move(call->done);

@@ -5,8 +5,8 @@
 #include <functional>
 #include <memory>
 
-#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "th/client/cancel_hook.h"
 #include "th/client/progress_reporter.h"
 #include "th/transfer/fill.h"
 #include "th/worker_session/session_types.h"
@@ -25,11 +25,13 @@ struct Call {
   FillStatus fill;                             // of an update that filled
   std::shared_ptr<ProgressReporter> progress;  // of an update; null: nobody asked
   std::function<void(Call&)> then;             // runs on th-callback; null: somebody waits
-  absl::Notification finished;
+  Signal finished;
 
   // False: `time` and the grace have passed.
-  bool Wait(absl::Duration time) {
-    return finished.WaitForNotificationWithTimeout(time + kCallGrace);
+  bool Wait(absl::Duration time) { return finished.Wait(time + kCallGrace); }
+  // False also when the calls of this thread are cancelled: only the wait ends.
+  bool WaitUnlessCancelled(absl::Duration time) {
+    return finished.WaitUnlessCancelled(time + kCallGrace);
   }
 };
 

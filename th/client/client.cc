@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
+#include "th/client/cancel_hook.h"
 #include "th/client/client_state.h"
 #include "th/client/data_address.h"
 #include "th/client/grpc_control_stream.h"
@@ -70,17 +71,15 @@ absl::Status NotJoined(const ClientOptions& options, const std::string& server,
                        const absl::Status& joined) {
   const absl::string_view text = joined.message();
   if (!absl::StartsWith(text, ErrorCodeName(ErrorCode::kServerUnreachable))) {
-    return absl::Status(joined.code(), absl::StrCat(text, "; reference server ", options.server));
+    return Reworded(joined, absl::StrCat(text, "; reference server ", options.server));
   }
   const std::string why = WhyNoServer(server, kProbeTimeout);
   if (why == kServerAnswers) {  // what the attempts came to says more
-    return absl::Status(joined.code(),
-                        absl::StrCat(text, "; reference server ", options.server, ": ", why));
+    return Reworded(joined, absl::StrCat(text, "; reference server ", options.server, ": ", why));
   }
   const absl::string_view who = text.substr(0, text.find(": "));
-  return absl::Status(joined.code(),
-                      absl::StrCat(who, ": no reference server at ", options.server, " within ",
-                                   absl::FormatDuration(options.join_timeout), ": ", why));
+  return Reworded(joined, absl::StrCat(who, ": no reference server at ", options.server, " within ",
+                                       absl::FormatDuration(options.join_timeout), ": ", why));
 }
 
 }  // namespace
@@ -213,7 +212,8 @@ absl::StatusOr<VersionInfo> Client::RollBack(VersionSelector to, std::string ide
   TH_RETURN_IF_ERROR(impl_->membership->Start(call, [&](CallId id) {
     return event::Command{id, std::move(command)};
   }));
-  if (!call->Wait(kCommandTimeout)) {
+  if (!call->WaitUnlessCancelled(kCommandTimeout)) {
+    TH_RETURN_IF_ERROR(CheckNotCancelled("the roll-back goes on; ask again with the same key"));
     return absl::DeadlineExceededError("the server did not answer the roll-back");
   }
   TH_RETURN_IF_ERROR(call->command.status);

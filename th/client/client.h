@@ -53,9 +53,11 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "th/client/attach.h"
+#include "th/client/cancellation.h"
 #include "th/client/receive.h"
 #include "th/client/tensor.h"
 #include "th/protocol/catalog.h"
+#include "th/protocol/error_fields.h"
 #include "th/protocol/event.h"
 #include "th/topology/location.h"
 #include "th/weights/digest.h"
@@ -506,6 +508,19 @@ class Client {
   std::shared_ptr<Impl> impl_;
 };
 
+// Which groups have applied a version. A value.
+struct AppliedResult {
+  struct Lacking {
+    std::string group;
+    std::string why;  // "holds step-56 (#7.3)", "is filling, 12 of 96 bytes", "has not joined"
+  };
+  bool all() const { return lacking.empty(); }
+
+  VersionInfo version;
+  std::vector<std::string> applied;  // they hold it whole, on all their ranks
+  std::vector<Lacking> lacking;
+};
+
 // A client without a rank: it looks, waits and pins. Thread-safe; its calls block, for 30 s at most
 // where they take no timeout, and are made again while the server restarts.
 //
@@ -540,6 +555,13 @@ class Controller {
                                       absl::Duration timeout = absl::Seconds(10));
   // Until `version` is published, at most so long. DEADLINE_EXCEEDED saying why it is not there.
   absl::StatusOr<VersionInfo> WaitFor(VersionSelector version, absl::Duration timeout);
+  // Until every one of `groups` holds `version` whole, on all its ranks: OK then, and also when
+  // `timeout` has passed, with who lacks it. DEADLINE_EXCEEDED where it is not published by then. A
+  // name like `latest` stands for what it stands for once that is published. The server is asked
+  // for its list 20 times a second at most, ever less often down to once a second.
+  absl::StatusOr<AppliedResult> WaitApplied(VersionSelector version,
+                                            std::vector<std::string> groups,
+                                            absl::Duration timeout);
   // As Client::RollBack.
   absl::StatusOr<VersionInfo> RollBack(VersionSelector to, std::string idempotency_key = "");
   // The `keep_latest` newest versions of the model stay fetchable; 0: no policy. The last caller

@@ -1,8 +1,11 @@
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "grpcpp/client_context.h"
+#include "th/client/applied.h"
+#include "th/client/cancel_hook.h"
 #include "th/client/client.h"
 #include "th/client/client_state.h"
 #include "th/client/data_address.h"
@@ -29,6 +32,9 @@ constexpr absl::Duration kBetweenAttempts = absl::Milliseconds(100);
 // For a command, or a wait whose time is the server's to keep.
 constexpr absl::Duration kCommandTimeout = absl::Seconds(30);
 constexpr absl::Duration kWaitGrace = absl::Seconds(2);
+// Between two looks at who has applied a version; each is twice the one before.
+constexpr absl::Duration kFirstLook = absl::Milliseconds(50);
+constexpr absl::Duration kLongestLook = absl::Seconds(1);
 
 ProtocolHello Hello() { return {kMinProtocolVersion, kProtocolVersion, 0, "libtensorhub"}; }
 
@@ -45,6 +51,18 @@ struct Exchange {
 template <typename Request, typename Response>
 using Method = void (Stub::async::*)(grpc::ClientContext*, const Request*, Response*,
                                      std::function<void(grpc::Status)>);
+
+// How often a wait for a connection looks for a cancellation.
+constexpr absl::Duration kCancelInterval = absl::Milliseconds(50);
+
+bool AwaitConnected(grpc::Channel& channel, absl::Time until) {
+  while (!CallsAreCancelled()) {
+    const absl::Time next = std::min(until, absl::Now() + kCancelInterval);
+    if (channel.WaitForConnected(absl::ToChronoTime(next))) return true;
+    if (next == until) return false;
+  }
+  return false;
+}
 
 }  // namespace
 
@@ -88,8 +106,12 @@ absl::StatusOr<Response> Controller::Impl::Attempt(Method<Request, Response> met
                                exchange->done.Notify();
                              });
   });
+  const CancelHook end_if_cancelled([&] { exchange->context.TryCancel(); });
   exchange->done.WaitForNotification();  // bounded by the deadline
   const absl::Status status = FromGrpcStatus(exchange->status);
+  if (absl::IsCancelled(status)) {
+    TH_RETURN_IF_ERROR(CheckNotCancelled("a command may still take effect, once"));
+  }
   if (absl::IsUnimplemented(status)) {  // what listens there knows nothing of the call
     return absl::UnimplementedError(
         absl::StrCat("what answers at ", options.server,
@@ -107,7 +129,8 @@ absl::StatusOr<Response> Controller::Impl::Ask(Method<Request, Response> method,
   for (int attempt = 1;; ++attempt) {
     absl::StatusOr<Response> response = Attempt(method, request, deadline - MonotonicNow());
     const bool again = response.status().code() == absl::StatusCode::kUnavailable &&
-                       attempt < kMaxAttempts && MonotonicNow() + kBetweenAttempts < deadline;
+                       attempt < kMaxAttempts && !CallsAreCancelled() &&
+                       MonotonicNow() + kBetweenAttempts < deadline;
     if (!again) return response;
     absl::SleepFor(kBetweenAttempts);
   }
@@ -146,9 +169,10 @@ absl::StatusOr<std::unique_ptr<Controller>> Controller::Connect(Options options)
       impl->stub = pb::ReferenceServer::NewStub(impl->channel);
     });
     const absl::Time until = absl::Now() + timeout / static_cast<double>(servers.all().size());
-    if (impl->channel->WaitForConnected(absl::ToChronoTime(until))) {
+    if (AwaitConnected(*impl->channel, until)) {
       return std::unique_ptr<Controller>(new Controller(std::move(impl)));
     }
+    TH_RETURN_IF_ERROR(CheckNotCancelled("the server was not reached"));
   }
   const std::string why = WhyNoServer(servers.first(), kProbeTimeout);
   return absl::UnavailableError(absl::StrCat("no reference server at ", impl->options.server,
@@ -186,6 +210,30 @@ absl::StatusOr<VersionInfo> Controller::WaitFor(VersionSelector version, absl::D
                       (impl_->Ask<pb::WaitVersionRequest, pb::ResolveResponse>(
                           &Stub::async::WaitVersion, ToProto(query), timeout + kWaitGrace)));
   return FromProto(response.version());
+}
+
+absl::StatusOr<AppliedResult> Controller::WaitApplied(VersionSelector version,
+                                                      std::vector<std::string> groups,
+                                                      absl::Duration timeout) {
+  if (groups.empty()) return absl::InvalidArgumentError("no group is named to wait for");
+  const absl::Time deadline = MonotonicNow() + timeout;
+  TH_ASSIGN_OR_RETURN(const VersionInfo found, WaitFor(std::move(version), timeout));
+  const Signal never;
+  for (absl::Duration pause = kFirstLook;; pause = std::min(2 * pause, kLongestLook)) {
+    const absl::Duration left = std::max(deadline - MonotonicNow(), kFirstLook);
+    const absl::StatusOr<Catalog> catalog = List(left);
+    const bool is_over = MonotonicNow() + pause >= deadline;
+    // A server that restarts is asked again.
+    if (!catalog.ok() && (is_over || !absl::IsUnavailable(catalog.status()))) {
+      return catalog.status();
+    }
+    if (catalog.ok()) {
+      AppliedResult result = FindApplied(FindModel(*catalog, impl_->key()), found, groups);
+      if (result.all() || is_over) return result;
+    }
+    (void)never.WaitUnlessCancelled(pause);
+    TH_RETURN_IF_ERROR(CheckNotCancelled("the groups go on"));
+  }
 }
 
 absl::StatusOr<VersionInfo> Controller::RollBack(VersionSelector to, std::string idempotency_key) {

@@ -34,6 +34,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::th::testing::CudaTestDevice;
 using ::th::testing::FakeCuda;
+using ::th::testing::kPatience;
 using ::th::testing::MappedTestDevice;
 using ::th::testing::Rank;
 using ::th::testing::StatusIs;
@@ -166,7 +167,7 @@ TEST_F(DeviceBufferTest, PublishingCopiesNoWeightsToTheHost) {
   trained.FillWith(1);
   const uint64_t before = fake.bytes_to_host();
   Publish(trainer, 1);
-  ASSERT_OK(trainer.buffer.AwaitSealed(absl::Seconds(20)));
+  ASSERT_OK(trainer.buffer.AwaitSealed(kPatience));  // the sums are taken after the publish
   // The sums of leaves, of 16 bytes for 8 KiB.
   EXPECT_GT(fake.bytes_to_host(), before);
   EXPECT_LT(fake.bytes_to_host() - before, trained.tensors.size() * kTensorBytes / 100);

@@ -62,6 +62,18 @@ const char* ReasonName(NotAvailableReason reason) {
   return "";
 }
 
+const char* WhatName(ReaderReport::What what) {
+  switch (what) {
+    case ReaderReport::What::kAdmitted:
+      return "admitted";
+    case ReaderReport::What::kRefused:
+      return "refused";
+    case ReaderReport::What::kReleased:
+      return "released";
+  }
+  return "";
+}
+
 Json ToJson(const SourceShare& share) {
   return {{"name", share.name},           {"peer", share.peer},
           {"transport", share.transport}, {"passed_over", share.passed_over},
@@ -166,7 +178,8 @@ std::string UpdateResultToJson(const UpdateResult& result) {
                {"reread_bytes", result.reread_bytes},
                {"corrupt_segments", result.corrupt_segments},
                {"packing_overhead_bytes", result.packing_overhead_bytes},
-               {"peak_extra_bytes", result.peak_extra_bytes}};
+               {"peak_extra_bytes", result.peak_extra_bytes},
+               {"staged_bytes", result.staged_bytes}};
   json["sources"] = Json::array();
   for (const SourceShare& share : result.sources) json["sources"].push_back(ToJson(share));
   return Text(json);
@@ -185,6 +198,110 @@ std::string AttachResultToJson(const AttachResult& result) {
   json["tensors"] = version.size();
   json["bytes"] = version.layout().bytes();
   return Text(json);
+}
+
+std::string PublishResultToJson(const PublishResult& result) {
+  Json json = ToJson(result.version);
+  if (result.snapshot_bytes == 0) return Text(json);
+  json["snapshot_bytes"] = result.snapshot_bytes;
+  json["snapshot_seconds"] = absl::ToDoubleSeconds(result.snapshot);
+  return Text(json);
+}
+
+std::string ReceiveResultToJson(const ReceiveResult& result) {
+  const Json json = {{"outcome", OutcomeName(result.outcome)},
+                     {"reason", ReasonName(result.reason)},
+                     {"version", ToJson(result.version)},
+                     {"tensors", result.tensors},
+                     {"slices", result.slices},
+                     {"bytes", result.bytes},
+                     {"bytes_received", result.bytes_received},
+                     {"ring_bytes", result.ring_bytes},
+                     {"peak_extra_bytes", result.peak_extra_bytes},
+                     {"reroutes", result.reroutes},
+                     {"reread_bytes", result.reread_bytes},
+                     {"corrupt_segments", result.corrupt_segments},
+                     {"sources", result.sources}};
+  return Text(json);
+}
+
+std::string AppliedResultToJson(const AppliedResult& result) {
+  Json json = {
+      {"all", result.all()}, {"version", ToJson(result.version)}, {"applied", result.applied}};
+  json["lacking"] = Json::array();
+  for (const AppliedResult::Lacking& each : result.lacking) {
+    json["lacking"].push_back({{"group", each.group}, {"why", each.why}});
+  }
+  return Text(json);
+}
+
+std::string EventsToJson(const RecentEvents& events) {
+  Json json = {{"epoch", events.epoch.value}, {"last", events.last}, {"lost", events.lost}};
+  json["events"] = Json::array();
+  for (const RecentEvent& event : events.events) {
+    json["events"].push_back({{"number", event.number},
+                              {"event", event.id.ToString()},
+                              {"kind", std::string(EventKindName(event.kind))},
+                              {"age_seconds", absl::ToDoubleSeconds(event.age)},
+                              {"run", event.key.run},
+                              {"model", event.key.model},
+                              {"who", event.who},
+                              {"what", event.what}});
+  }
+  return Text(json);
+}
+
+std::string FoundShardToJson(const FoundShard& shard) {
+  const bool found = shard.not_available == NotAvailableReason::kNone;
+  return Text(
+      {{"reason", ReasonName(shard.not_available)}, {"layout", found ? shard.layout.ToHex() : ""}});
+}
+
+std::string LayoutToJson(const ShardLayout& layout) {
+  Json json = {{"layout", layout.digest().ToHex()},
+               {"bytes", layout.bytes()},
+               {"segment_bytes", layout.segment_bytes()}};
+  json["tensors"] = Json::array();
+  for (const TensorSpec& spec : layout.tensors()) {
+    const bool opaque = spec.dtype == DType::kOpaque;
+    json["tensors"].push_back({{"name", spec.name},
+                               {"dtype", opaque ? "" : std::string(DTypeName(spec.dtype))},
+                               {"shape", spec.shape},
+                               {"bytes", spec.bytes},
+                               {"global_shape", spec.global_shape},
+                               {"slice_begin", spec.slice_begin}});
+  }
+  return Text(json);
+}
+
+std::string ReaderReportsToJson(const std::deque<ReaderReport>& reports, uint64_t dropped) {
+  Json json = {{"dropped", dropped}};
+  json["reports"] = Json::array();
+  for (const ReaderReport& report : reports) {
+    json["reports"].push_back({{"what", WhatName(report.what)},
+                               {"event", report.event.ToString()},
+                               {"reader", report.reader.value},
+                               {"version", report.version.ToString()},
+                               {"bytes_sent", report.bytes_sent},
+                               {"refusal", std::string(report.refusal.message())},
+                               {"why_ended", report.why_ended}});
+  }
+  return Text(json);
+}
+
+std::string ClientInfoToJson(const Client& client) {
+  return Text({{"connected", client.connected()},
+               {"data_endpoint", client.data_endpoint()},
+               {"control_bytes", client.control_bytes()},
+               {"left_out", client.left_out()}});
+}
+
+std::string BufferInfoToJson(const WeightBuffer& buffer) {
+  return Text({{"bytes", buffer.bytes()},
+               {"layout", buffer.layout_digest().ToHex()},
+               {"snapshot_bytes", buffer.snapshot_bytes()},
+               {"bytes_sent", buffer.bytes_sent()},
+               {"gpu_registrations", buffer.gpu_registrations()}});
 }
 
 std::string CatalogToJson(const Catalog& catalog) {

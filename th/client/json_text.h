@@ -3,6 +3,8 @@
 #ifndef TH_CLIENT_JSON_TEXT_H_
 #define TH_CLIENT_JSON_TEXT_H_
 
+#include <cstdint>
+#include <deque>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -19,6 +21,16 @@ std::string VersionToJson(const VersionInfo& version);
 std::string UpdateResultToJson(const UpdateResult& result);
 std::string CatalogToJson(const Catalog& catalog);
 std::string AttachResultToJson(const AttachResult& result);
+// The version, and of its snapshot, if it was made, "snapshot_bytes" and "snapshot_seconds".
+std::string PublishResultToJson(const PublishResult& result);
+std::string ReceiveResultToJson(const ReceiveResult& result);
+std::string AppliedResultToJson(const AppliedResult& result);
+std::string EventsToJson(const RecentEvents& events);
+std::string FoundShardToJson(const FoundShard& shard);
+std::string LayoutToJson(const ShardLayout& layout);
+std::string ReaderReportsToJson(const std::deque<ReaderReport>& reports, uint64_t dropped);
+std::string ClientInfoToJson(const Client& client);
+std::string BufferInfoToJson(const WeightBuffer& buffer);
 
 // From an object whose values are strings; "" is no attribute. INVALID_ARGUMENT for anything else.
 absl::StatusOr<Attributes> AttributesFromJson(absl::string_view text);

@@ -18,9 +18,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "th/client/cancel_hook.h"
 #include "th/client/data_plane.h"
 #include "th/client/fill_driver.h"
 #include "th/client/task_loop.h"
@@ -80,7 +80,7 @@ class LocalBuffer : public std::enable_shared_from_this<LocalBuffer> {
     return gpu_registrations_;
   }
   // Notified once the server has taken the buffer, or refused it; then ready_status says which.
-  absl::Notification& ready() { return ready_; }
+  Signal& ready() { return ready_; }
   const absl::Status& ready_status() const { return ready_status_; }
   // Why the sums of what is published cannot be taken: its device memory is gone. Else OK.
   absl::Status seal_status() const;
@@ -168,7 +168,7 @@ class LocalBuffer : public std::enable_shared_from_this<LocalBuffer> {
   std::atomic<uint64_t> snapshot_bytes_{0};
   mutable absl::Mutex gpu_registrations_mu_;
   std::vector<std::string> gpu_registrations_ ABSL_GUARDED_BY(gpu_registrations_mu_);
-  absl::Notification ready_;
+  Signal ready_;
   absl::Status ready_status_;
   struct SealStatus {
     absl::Mutex mu;

@@ -8,6 +8,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "th/client/cancel_hook.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/weights/status_macros.h"
 
@@ -104,12 +105,12 @@ void Membership::ArmTimer() {
 
 absl::Status Membership::Join() {
   Handle(event::Start{});
-  absl::MutexLock lock(&mu_);
-  const auto decided = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+  AwaitUnlessCancelled(limits_.join_timeout + kJoinGrace, [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
     return joined_ || ended_.has_value();
-  };
-  mu_.AwaitWithTimeout(absl::Condition(&decided), limits_.join_timeout + kJoinGrace);
+  });
+  absl::MutexLock lock(&mu_);
   if (joined_) return absl::OkStatus();
+  if (!ended_.has_value()) TH_RETURN_IF_ERROR(CheckNotCancelled("this process has not joined"));
   if (!ended_.has_value()) return absl::DeadlineExceededError("the join did not end in time");
   if (absl::IsUnavailable(*ended_) && !refusal_.ok()) {  // the server was there all the time
     return absl::Status(refusal_.code(), absl::StrCat(refusal_.message(), "; asked again for ",
@@ -146,10 +147,24 @@ absl::Status Membership::Preempt(absl::Duration notice) {
 }
 
 bool Membership::AwaitEnded(absl::Duration timeout) const {
-  absl::MutexLock lock(&mu_);
-  const auto ended = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return HasLetGo(); };
-  return mu_.AwaitWithTimeout(absl::Condition(&ended), timeout);
+  return AwaitUnlessCancelled(timeout,
+                              [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return HasLetGo(); });
 }
+
+bool Membership::AwaitUnlessCancelled(absl::Duration timeout,
+                                      absl::FunctionRef<bool()> condition) const {
+  bool cancelled = false;
+  const CancelHook hook([&] {
+    absl::MutexLock lock(&mu_);
+    cancelled = true;
+  });
+  absl::MutexLock lock(&mu_);
+  const auto over = [&] { return cancelled || condition(); };
+  mu_.AwaitWithTimeout(absl::Condition(&over), timeout);
+  return condition();
+}
+
+void Membership::CancelUpdate(BufferId buffer) { Handle(event::CancelUpdate{buffer}); }
 
 absl::Status Membership::status() const {
   absl::MutexLock lock(&mu_);
@@ -254,8 +269,11 @@ absl::Status Membership::AwaitReady(LocalBuffer& buffer, absl::string_view name,
                                     absl::Duration timeout) {
   absl::Status status = absl::DeadlineExceededError(absl::StrCat(
       "the server did not take buffer ", name, " within ", absl::FormatDuration(timeout)));
-  if (buffer.ready().WaitForNotificationWithTimeout(timeout)) {
+  if (buffer.ready().WaitUnlessCancelled(timeout)) {
     status = buffer.ready_status();
+  } else if (absl::Status cancelled = CheckNotCancelled("the buffer is not registered");
+             !cancelled.ok()) {
+    status = std::move(cancelled);
   }
   if (!status.ok()) Unregister(buffer);
   return status;
@@ -339,8 +357,8 @@ absl::Status Membership::Start(const std::shared_ptr<Call>& call,
 namespace {
 
 absl::Status NotSilenced(const absl::Status& refused) {
-  return absl::Status(
-      refused.code(),
+  return Reworded(
+      refused,
       absl::StrCat(refused.message(), "; memory of this client's buffers is still in use after ",
                    absl::FormatDuration(kDeviceTime),
                    ": it must not be written or freed before its buffer is destroyed"));
@@ -385,7 +403,6 @@ bool Membership::PublishesOwn(BufferId buffer) const {
 }
 
 bool Membership::AwaitSealed(const LocalBuffer& buffer, absl::Duration timeout) const {
-  absl::MutexLock lock(&mu_);
   const auto sealed = [&]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
     return session_.publishes_own(buffer.id()) && session_.has_root(buffer.id());
   };
@@ -393,7 +410,9 @@ bool Membership::AwaitSealed(const LocalBuffer& buffer, absl::Duration timeout) 
     return session_.ended() || !session_.publishes_own(buffer.id()) || !buffer.seal_status().ok() ||
            (sealed() && session_.joined());
   };
-  return mu_.AwaitWithTimeout(absl::Condition(&decided), timeout) && sealed();
+  if (!AwaitUnlessCancelled(timeout, decided)) return false;
+  absl::MutexLock lock(&mu_);
+  return sealed();
 }
 
 bool Membership::connected() const {

@@ -9,6 +9,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "th/client/cancel_hook.h"
 #include "th/client/membership.h"
 #include "th/weights/status_macros.h"
 
@@ -63,6 +64,17 @@ absl::Status NoRoom(absl::string_view option, const absl::Status& why) {
                       absl::StrCat("no room under ", option, ": ", why.message(), "; raise it"));
 }
 
+// A snapshot looks for a cancellation after so many bytes, which take some milliseconds.
+constexpr uint64_t kCopyStep = uint64_t{32} << 20;
+
+absl::Status CopyUnlessCancelled(char* to, const char* from, uint64_t bytes) {
+  for (uint64_t at = 0; at < bytes; at += kCopyStep) {
+    TH_RETURN_IF_ERROR(CheckNotCancelled("nothing was published"));
+    std::memcpy(to + at, from + at, std::min(kCopyStep, bytes - at));
+  }
+  return absl::OkStatus();
+}
+
 // `memory` says which of `from` is device memory; nothing is said where none is.
 absl::Status CopyStorages(const ShardLayout& layout, const std::vector<void*>& from,
                           const StorageMemory& memory, const std::vector<void*>& to) {
@@ -73,7 +85,8 @@ absl::Status CopyStorages(const ShardLayout& layout, const std::vector<void*>& f
     if (memory.device != nullptr && memory.regions[i].kind == MemoryKind::kDevice) {
       copies.push_back({i, 0, bytes, static_cast<std::byte*>(to[i])});
     } else {
-      std::memcpy(to[i], from[i], bytes);
+      TH_RETURN_IF_ERROR(
+          CopyUnlessCancelled(static_cast<char*>(to[i]), static_cast<const char*>(from[i]), bytes));
     }
   }
   return copies.empty() ? absl::OkStatus() : memory.device->CopyToHost(copies);

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "th/client/cancel_hook.h"
 #include "th/client/client.h"
 #include "th/client/client_state.h"
 #include "th/client/receive_plan.h"
@@ -142,7 +143,7 @@ absl::StatusOr<ReceiveResult> StreamReader::Result() {
   }
   const OperationDone& done = call_->done;
   if (!done.status.ok()) {
-    return absl::Status(done.status.code(), absl::StrCat(done.status.message(), "; ", Taken()));
+    return Reworded(done.status, absl::StrCat(done.status.message(), "; ", Taken()));
   }
   const FillStatus& fill = call_->fill;
   ReceiveResult result{.outcome = done.outcome,
@@ -172,7 +173,12 @@ absl::StatusOr<ReceiveResult> StreamReader::Result() {
 absl::StatusOr<ReceiveResult> StreamReader::Run(Membership& membership, LocalBuffer& buffer,
                                                 VersionSelector version, const TakeSlice& take) {
   TH_RETURN_IF_ERROR(StartUpdate(membership, buffer, std::move(version)));
-  TH_RETURN_IF_ERROR(TakeAll(take));
+  const CancelHook end_if_cancelled([&] { membership.CancelUpdate(buffer.id()); });
+  const absl::Status took = TakeAll(take);
+  if (!took.ok() && CallsAreCancelled()) {
+    return Reworded(took, absl::StrCat(took.message(), "; ", Taken()));
+  }
+  TH_RETURN_IF_ERROR(took);
   return Result();
 }
 

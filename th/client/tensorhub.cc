@@ -1,279 +1,269 @@
-// The C ABI over client.h: copies what comes in, catches what must not go out.
+// The C ABI over client.h: what has a client, a buffer or an attached version. Arguments are read
+// and copied by c_options, calls run by c_call; c_receive and c_controller have the rest.
 #include "th/client/tensorhub.h"
 
-#include <algorithm>
-#include <cmath>
 #include <cstdlib>
-#include <cstring>
-#include <exception>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
-#include "th/client/attach.h"
+#include "absl/time/clock.h"
+#include "th/client/c_call.h"
+#include "th/client/c_handles.h"
+#include "th/client/c_options.h"
+#include "th/client/cancel_hook.h"
 #include "th/client/client.h"
 #include "th/client/json_text.h"
-#include "th/topology/location.h"
-
-struct th_client {
-  std::unique_ptr<th::Client> client;
-};
-struct th_buffer {
-  th::WeightBuffer buffer;
-};
-struct th_attached {
-  th::AttachedVersion version;
-};
 
 namespace {
 
-std::string& LastError() {
-  thread_local std::string text;
-  return text;
+using th::c::Answer;
+using th::c::Call;
+using th::c::Give;
+using th::c::Guarded;
+using th::c::Needed;
+using th::c::ReadSeconds;
+using th::c::RunNow;
+using th::c::Start;
+using CallOr = absl::StatusOr<Call>;
+
+// What gives nothing but its status.
+Answer Nothing() { return {}; }
+
+absl::StatusOr<Answer> Only(const absl::Status& status) {
+  TH_RETURN_IF_ERROR(status);
+  return Nothing();
 }
 
-th_status Told(const absl::Status& status) {
-  LastError() = std::string(status.message());
-  return static_cast<th_status>(status.code());
+absl::StatusOr<Answer> Version(const absl::StatusOr<th::VersionInfo>& version) {
+  TH_RETURN_IF_ERROR(version.status());
+  Answer answer;
+  answer.json = th::VersionToJson(*version);
+  return answer;
 }
 
-// Nothing may be thrown into C: memory can run out in any function.
-template <typename Body>
-th_status Guarded(Body body) {
-  try {
-    return Told(body());
-  } catch (const std::exception& thrown) {
-    return Told(absl::InternalError(thrown.what()));
-  } catch (...) {
-    return Told(absl::InternalError("unknown exception"));
+absl::StatusOr<Answer> Updated(const absl::StatusOr<th::UpdateResult>& result) {
+  TH_RETURN_IF_ERROR(result.status());
+  Answer answer;
+  answer.outcome = static_cast<th_outcome>(result->outcome);
+  answer.json = th::UpdateResultToJson(*result);
+  return answer;
+}
+
+// ---- the client
+
+CallOr Join(const th_join_options* given) {
+  TH_ASSIGN_OR_RETURN(th::ClientOptions options, th::c::ReadJoin(given));
+  std::shared_ptr<th::c::ReaderReports> reports;
+  if (th::c::KeepsReaderReports(given)) {
+    reports = std::make_shared<th::c::ReaderReports>();
+    options.on_reader = [reports](const th::ReaderReport& report) { reports->Add(report); };
   }
+  return Call{[options = std::move(options), reports]() -> absl::StatusOr<Answer> {
+    TH_ASSIGN_OR_RETURN(std::unique_ptr<th::Client> joined, th::Client::Join(options));
+    Answer answer;
+    answer.client = std::make_unique<th_client>();
+    answer.client->reports = reports;
+    answer.client->client = std::move(joined);
+    return answer;
+  }};
 }
 
-absl::Status Needed(const void* pointer, absl::string_view what) {
-  if (pointer != nullptr) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(what, " is NULL"));
+CallOr Leave(th_client* client, double timeout) {
+  TH_RETURN_IF_ERROR(Needed(client, "client"));
+  absl::Duration duration = absl::Seconds(2);
+  TH_RETURN_IF_ERROR(ReadSeconds(timeout, "timeout", duration));
+  return Call{[client, duration] { return Only(client->client->Leave(duration)); },
+              &client->running};
 }
 
-std::string OrEmpty(const char* text) { return text == nullptr ? "" : text; }
+CallOr AwaitEnded(th_client* client, double timeout) {
+  TH_RETURN_IF_ERROR(Needed(client, "client"));
+  absl::Duration duration = absl::ZeroDuration();
+  TH_RETURN_IF_ERROR(ReadSeconds(timeout, "timeout", duration));
+  return Call{[client, duration]() -> absl::StatusOr<Answer> {
+                if (client->client->AwaitEnded(duration)) return Nothing();
+                TH_RETURN_IF_ERROR(th::CheckNotCancelled("the membership lives"));
+                return absl::DeadlineExceededError("the membership lives");
+              },
+              &client->running};
+}
 
-// As much of the caller's struct as it has, over the defaults: its library may be older or newer.
+CallOr WaitFor(th_client* client, const char* version, double timeout) {
+  TH_RETURN_IF_ERROR(Needed(client, "client"));
+  TH_ASSIGN_OR_RETURN(th::VersionSelector selector, th::c::ReadVersion(version, "version"));
+  absl::Duration duration = absl::ZeroDuration();
+  TH_RETURN_IF_ERROR(ReadSeconds(timeout, "timeout", duration));
+  return Call{[=] { return Version(client->client->WaitFor(selector, duration)); },
+              &client->running};
+}
+
+CallOr RollBack(th_client* client, const char* to, const char* idempotency_key) {
+  TH_RETURN_IF_ERROR(Needed(client, "client"));
+  TH_ASSIGN_OR_RETURN(th::VersionSelector selector, th::c::ReadVersion(to, "to"));
+  return Call{[=, key = th::c::OrEmpty(idempotency_key)] {
+                return Version(client->client->RollBack(selector, key));
+              },
+              &client->running};
+}
+
+CallOr Register(th_client* client, const th_tensor* tensors, size_t count,
+                const th_register_options* given) {
+  TH_RETURN_IF_ERROR(Needed(client, "client"));
+  TH_ASSIGN_OR_RETURN(th::RegisterOptions options, th::c::ReadRegister(given));
+  TH_ASSIGN_OR_RETURN(std::vector<th::Tensor> list, th::c::ReadTensors(tensors, count));
+  return Call{[client, options, list = std::move(list)]() -> absl::StatusOr<Answer> {
+                TH_ASSIGN_OR_RETURN(th::WeightBuffer made, client->client->Register(list, options));
+                Answer answer;
+                answer.buffer = std::make_unique<th_buffer>();
+                answer.buffer->buffer = std::move(made);
+                return answer;
+              },
+              &client->running};
+}
+
+CallOr Attach(th_client* client, const char* version, const th_attach_options* given) {
+  TH_RETURN_IF_ERROR(Needed(client, "client"));
+  TH_ASSIGN_OR_RETURN(th::VersionSelector selector, th::c::ReadVersion(version, "version"));
+  TH_ASSIGN_OR_RETURN(th::AttachOptions options, th::c::ReadAttach(given));
+  return Call{[=]() -> absl::StatusOr<Answer> {
+                TH_ASSIGN_OR_RETURN(th::AttachResult made,
+                                    client->client->Attach(selector, options));
+                Answer answer;
+                answer.outcome = static_cast<th_outcome>(made.outcome);
+                answer.json = th::AttachResultToJson(made);
+                if (made.attached()) {
+                  answer.attached.reset(new th_attached{*std::move(made.version), {}});
+                }
+                return answer;
+              },
+              &client->running};
+}
+
+// ---- buffers
+
+CallOr Publish(th_buffer* buffer, const char* label, const th_publish_options* given) {
+  TH_RETURN_IF_ERROR(Needed(buffer, "buffer"));
+  TH_RETURN_IF_ERROR(Needed(label, "label"));
+  TH_ASSIGN_OR_RETURN(th::PublishOptions options, th::c::ReadPublish(given));
+  return Call{[buffer, options, label = std::string(label)] {
+                return Only(buffer->buffer.Publish(label, options));
+              },
+              &buffer->running};
+}
+
+CallOr AwaitPublished(th_buffer* buffer) {
+  TH_RETURN_IF_ERROR(Needed(buffer, "buffer"));
+  return Call{[buffer]() -> absl::StatusOr<Answer> {
+                TH_ASSIGN_OR_RETURN(const th::PublishResult result,
+                                    buffer->buffer.AwaitPublished());
+                Answer answer;
+                answer.json = th::PublishResultToJson(result);
+                return answer;
+              },
+              &buffer->running};
+}
+
+CallOr AwaitSealed(th_buffer* buffer, double timeout) {
+  TH_RETURN_IF_ERROR(Needed(buffer, "buffer"));
+  absl::Duration duration = absl::ZeroDuration();
+  TH_RETURN_IF_ERROR(ReadSeconds(timeout, "timeout", duration));
+  return Call{[=] { return Only(buffer->buffer.AwaitSealed(duration)); }, &buffer->running};
+}
+
+CallOr Unpublish(th_buffer* buffer, const th_unpublish_options* given) {
+  TH_RETURN_IF_ERROR(Needed(buffer, "buffer"));
+  TH_ASSIGN_OR_RETURN(th::UnpublishOptions options, th::c::ReadUnpublish(given));
+  return Call{[=] { return Only(buffer->buffer.Unpublish(options)); }, &buffer->running};
+}
+
+CallOr Sleep(th_buffer* buffer, const th_unpublish_options* given) {
+  TH_RETURN_IF_ERROR(Needed(buffer, "buffer"));
+  TH_ASSIGN_OR_RETURN(th::UnpublishOptions options, th::c::ReadUnpublish(given));
+  return Call{[=] { return Only(buffer->buffer.Sleep(options)); }, &buffer->running};
+}
+
+CallOr Wake(th_buffer* buffer) {
+  TH_RETURN_IF_ERROR(Needed(buffer, "buffer"));
+  return Call{[=] { return Only(buffer->buffer.Wake()); }, &buffer->running};
+}
+
+CallOr Reset(th_buffer* buffer) {
+  TH_RETURN_IF_ERROR(Needed(buffer, "buffer"));
+  return Call{[=] { return Only(buffer->buffer.Reset()); }, &buffer->running};
+}
+
+CallOr Rebind(th_buffer* buffer, const th_tensor* tensors, size_t count) {
+  TH_RETURN_IF_ERROR(Needed(buffer, "buffer"));
+  TH_ASSIGN_OR_RETURN(std::vector<th::Tensor> list, th::c::ReadTensors(tensors, count));
+  return Call{[buffer, list = std::move(list)] { return Only(buffer->buffer.Rebind(list)); },
+              &buffer->running};
+}
+
+// Of an update or stage, for th_operation_progress.
 template <typename Options>
-absl::Status ReadOptions(const Options* given, Options& options) {
-  options = Options{sizeof(Options)};
-  if (given == nullptr) return absl::OkStatus();
-  if (given->struct_size < sizeof(size_t)) {
-    return absl::InvalidArgumentError("struct_size of the options is not set; use the _INIT macro");
-  }
-  std::memcpy(&options, given, std::min(given->struct_size, sizeof(Options)));
-  return absl::OkStatus();
+std::shared_ptr<th::c::Progress> Follow(Options& options) {
+  auto progress = std::make_shared<th::c::Progress>();
+  options.on_progress = [progress](const th::UpdateProgress& now) {
+    progress->bytes_received = now.bytes_received;
+    progress->bytes_total = now.bytes_total;
+  };
+  return progress;
 }
 
-// INVALID_ARGUMENT for what is no time.
-absl::Status ReadSeconds(double seconds, absl::string_view what, absl::Duration& duration) {
-  if (seconds == 0) return absl::OkStatus();
-  if (std::isnan(seconds) || seconds < 0) {
-    return absl::InvalidArgumentError(absl::StrCat(what, " is ", seconds, " s"));
-  }
-  duration = absl::Seconds(seconds);
-  return absl::OkStatus();
+CallOr Update(th_buffer* buffer, const char* version, const th_update_options* given) {
+  TH_RETURN_IF_ERROR(Needed(buffer, "buffer"));
+  TH_ASSIGN_OR_RETURN(th::VersionSelector selector, th::c::ReadVersion(version, "version"));
+  TH_ASSIGN_OR_RETURN(th::UpdateOptions options, th::c::ReadUpdate(given));
+  auto progress = Follow(options);
+  return Call{[=] { return Updated(buffer->buffer.Update(selector, options)); }, &buffer->running,
+              std::move(progress)};
 }
 
-absl::Status Give(const std::string& text, char** out) {
-  if (out == nullptr) return absl::OkStatus();
-  *out = strdup(text.c_str());
-  return *out == nullptr ? absl::ResourceExhaustedError("out of memory") : absl::OkStatus();
+CallOr Stage(th_buffer* buffer, const char* version, const th_stage_options* given) {
+  TH_RETURN_IF_ERROR(Needed(buffer, "buffer"));
+  TH_ASSIGN_OR_RETURN(th::VersionSelector selector, th::c::ReadVersion(version, "version"));
+  TH_ASSIGN_OR_RETURN(th::StageOptions options, th::c::ReadStage(given));
+  auto progress = Follow(options);
+  return Call{[=] { return Updated(buffer->buffer.Stage(selector, options)); }, &buffer->running,
+              std::move(progress)};
 }
 
-std::vector<int64_t> ReadDimensions(const int64_t* values, size_t count) {
-  return values == nullptr ? std::vector<int64_t>() : std::vector<int64_t>(values, values + count);
+CallOr Apply(th_buffer* buffer, const th_apply_options* given) {
+  TH_RETURN_IF_ERROR(Needed(buffer, "buffer"));
+  TH_ASSIGN_OR_RETURN(th::ApplyOptions options, th::c::ReadApply(given));
+  return Call{[=] { return Updated(buffer->buffer.Apply(options)); }, &buffer->running};
 }
 
-absl::StatusOr<th::Tensor> ReadTensor(const th_tensor& given) {
-  th::Tensor tensor;
-  TH_RETURN_IF_ERROR(Needed(given.name, "name of a tensor"));
-  tensor.name = given.name;
-  if (given.dtype != nullptr) {
-    TH_ASSIGN_OR_RETURN(tensor.dtype, th::ParseDType(given.dtype));
-  }
-  if (given.dimensions > th::kMaxTensorDimensions ||
-      (given.dimensions > 0 && given.shape == nullptr)) {
-    return absl::InvalidArgumentError(absl::StrCat("tensor ", given.name, " has ", given.dimensions,
-                                                   " dimensions and no usable shape"));
-  }
-  tensor.shape = ReadDimensions(given.shape, given.dimensions);
-  tensor.global_shape = ReadDimensions(given.global_shape, given.dimensions);
-  tensor.slice_begin = ReadDimensions(given.slice_begin, given.dimensions);
-  tensor.strides = ReadDimensions(given.strides, given.dimensions);
-  tensor.bytes = given.bytes;
-  tensor.data = given.data;
-  tensor.alias_of = OrEmpty(given.alias_of);
-  return tensor;
+// ---- attached versions
+
+CallOr Verify(const th_attached* attached) {
+  TH_RETURN_IF_ERROR(Needed(attached, "attached"));
+  return Call{[=] { return Only(attached->version.Verify()); }, &attached->running};
 }
 
-absl::StatusOr<std::vector<th::Tensor>> ReadTensors(const th_tensor* given, size_t count) {
-  std::vector<th::Tensor> tensors;
-  if (count == 0) return tensors;
-  TH_RETURN_IF_ERROR(Needed(given, "tensors"));
-  if (count > th::kMaxTensors) {
-    return absl::InvalidArgumentError(absl::StrCat(count, " tensors, more than ", th::kMaxTensors));
-  }
-  const size_t stride = given->struct_size;
-  tensors.reserve(count);
-  for (size_t i = 0; i < count; ++i) {
-    th_tensor each;
-    const auto* at =
-        reinterpret_cast<const th_tensor*>(reinterpret_cast<const char*>(given) + i * stride);
-    if (at->struct_size != stride) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("struct_size of tensor ", i, " is not that of the first one"));
-    }
-    TH_RETURN_IF_ERROR(ReadOptions(at, each));
-    TH_ASSIGN_OR_RETURN(tensors.emplace_back(), ReadTensor(each));
-  }
-  return tensors;
-}
-
-absl::StatusOr<th::ClientOptions> ReadJoin(const th_join_options& given) {
-  th::ClientOptions options;
-  options.server = OrEmpty(given.server);
-  options.run = OrEmpty(given.run);
-  options.model = OrEmpty(given.model);
-  options.group = OrEmpty(given.group);
-  options.rank = given.rank;
-  options.ranks = std::max<uint32_t>(given.ranks, 1);
-  if (given.location != nullptr) {
-    TH_ASSIGN_OR_RETURN(options.location, th::ParseLocation(given.location));
-  }
-  options.spot = given.spot != 0;
-  TH_RETURN_IF_ERROR(ReadSeconds(given.join_timeout, "join_timeout", options.join_timeout));
-  options.data_address = OrEmpty(given.data_address);
-  if (given.data_threads != 0) options.data_threads = given.data_threads;
-  if (given.connections_per_source != 0) {
-    options.connections_per_source = given.connections_per_source;
-  }
-  options.uplink_bytes_per_second = given.uplink_bytes_per_second;
-  options.offload_limit_bytes = given.offload_limit_bytes;
-  options.transports = absl::StrSplit(OrEmpty(given.transports), ',', absl::SkipEmpty());
-  options.strict_transport = given.strict_transport != 0;
-  options.snapshot_limit_bytes = given.snapshot_limit_bytes;
-  options.rdma_devices = absl::StrSplit(OrEmpty(given.rdma_devices), ',', absl::SkipEmpty());
-  if (given.rdma_registered_limit_bytes != 0) {
-    options.rdma_registered_limit_bytes = given.rdma_registered_limit_bytes;
-  }
-  return options;
-}
-
-absl::StatusOr<th::VersionSequence> ReadSequence(const char* text, absl::string_view option) {
-  TH_ASSIGN_OR_RETURN(const th::VersionSelector selector, th::ParseVersionSelector(text));
-  if (!std::holds_alternative<th::VersionSequence>(selector)) {
-    return absl::InvalidArgumentError(absl::StrCat(option, " is not a sequence (#epoch.number)"));
-  }
-  return std::get<th::VersionSequence>(selector);
-}
-
-// Of an unpublish or update.
-template <typename Given, typename Options>
-absl::Status ReadRetention(const Given& given, Options& options) {
-  if (given.drop_retained != 0) options.on_retention = th::OnRetention::kDrop;
-  return ReadSeconds(given.offload_timeout, "offload_timeout", options.offload_timeout);
-}
-
-absl::StatusOr<th::WhenSeeding> ReadWhenSeeding(int32_t given) {
-  switch (given) {
-    case TH_SEEDING_WAIT:
-      return th::WhenSeeding::kWait;
-    case TH_SEEDING_SKIP:
-      return th::WhenSeeding::kSkip;
-    case TH_SEEDING_COPY:
-      return th::WhenSeeding::kCopy;
-    default:
-      return absl::InvalidArgumentError(
-          absl::StrCat("when_seeding is ", given, ", none of TH_SEEDING_WAIT, _SKIP, _COPY"));
-  }
-}
-
-absl::StatusOr<th::UnpublishOptions> ReadUnpublish(const th_unpublish_options* given) {
-  th_unpublish_options read;
-  TH_RETURN_IF_ERROR(ReadOptions(given, read));
-  th::UnpublishOptions options;
-  TH_RETURN_IF_ERROR(ReadSeconds(read.timeout, "timeout", options.timeout));
-  TH_RETURN_IF_ERROR(ReadSeconds(read.drain_timeout, "drain_timeout", options.drain_timeout));
-  TH_RETURN_IF_ERROR(ReadRetention(read, options));
-  return options;
-}
-
-absl::StatusOr<th::UpdateOptions> ReadUpdate(const th_update_options* given) {
-  th_update_options read;
-  TH_RETURN_IF_ERROR(ReadOptions(given, read));
-  th::UpdateOptions options;
-  TH_RETURN_IF_ERROR(ReadSeconds(read.timeout, "timeout", options.timeout));
-  TH_RETURN_IF_ERROR(ReadSeconds(read.drain_timeout, "drain_timeout", options.drain_timeout));
-  TH_RETURN_IF_ERROR(ReadRetention(read, options));
-  TH_ASSIGN_OR_RETURN(options.when_seeding, ReadWhenSeeding(read.when_seeding));
-  if (read.floor == nullptr) return options;
-  TH_ASSIGN_OR_RETURN(options.floor, ReadSequence(read.floor, "floor"));
-  return options;
-}
-
-absl::StatusOr<th::PublishOptions> ReadPublish(const th_publish_options* given) {
-  th_publish_options read;
-  TH_RETURN_IF_ERROR(ReadOptions(given, read));
-  th::PublishOptions options;
-  TH_RETURN_IF_ERROR(ReadSeconds(read.timeout, "timeout", options.timeout));
-  TH_ASSIGN_OR_RETURN(options.attributes, th::AttributesFromJson(OrEmpty(read.attributes)));
-  if (read.snapshot != 0) options.snapshot = th::Snapshot::kHost;
-  if (read.derived_from == nullptr) return options;
-  TH_ASSIGN_OR_RETURN(options.derived_from, ReadSequence(read.derived_from, "derived_from"));
-  return options;
-}
-
-absl::StatusOr<th::AttachOptions> ReadAttach(const th_attach_options* given) {
-  th_attach_options read;
-  TH_RETURN_IF_ERROR(ReadOptions(given, read));
-  th::AttachOptions options;
-  if (read.form != nullptr) options.form = read.form;
-  options.group = OrEmpty(read.group);
-  options.rank = read.rank;
-  if (read.layout != nullptr) {
-    TH_ASSIGN_OR_RETURN(options.layout, th::Digest::FromHex(read.layout));
-  }
-  options.verify_bytes = read.verify != 0;
-  TH_RETURN_IF_ERROR(ReadSeconds(read.timeout, "timeout", options.timeout));
-  return options;
-}
-
-// Into as much of the caller's struct as it has: its library may be older or newer.
 absl::Status Fill(const th::AttachedTensor& found, th_attached_tensor* tensor) {
   TH_RETURN_IF_ERROR(Needed(tensor, "tensor"));
-  if (tensor->struct_size < sizeof(size_t)) {
-    return absl::InvalidArgumentError("struct_size of the tensor is not set; use the _INIT macro");
-  }
   const th::TensorSpec& spec = *found.spec;
-  // Names of types are literals, and so end with NUL.
-  const char* const dtype =
-      spec.dtype == th::DType::kOpaque ? "" : th::DTypeName(spec.dtype).data();
-  th_attached_tensor made{.struct_size = tensor->struct_size,
-                          .name = spec.name.c_str(),
-                          .dtype = dtype,
-                          .shape = spec.shape.data(),
-                          .dimensions = spec.shape.size(),
-                          .bytes = spec.bytes,
-                          .data = found.data,
-                          .global_shape = spec.global_shape.data(),
-                          .slice_begin = spec.slice_begin.data()};
-  std::memcpy(tensor, &made, std::min(tensor->struct_size, sizeof(made)));
-  return absl::OkStatus();
+  return th::c::FillStruct(th_attached_tensor{.struct_size = 0,
+                                              .name = spec.name.c_str(),
+                                              .dtype = th::c::DTypeText(spec.dtype),
+                                              .shape = spec.shape.data(),
+                                              .dimensions = spec.shape.size(),
+                                              .bytes = spec.bytes,
+                                              .data = found.data,
+                                              .global_shape = spec.global_shape.data(),
+                                              .slice_begin = spec.slice_begin.data()},
+                           tensor);
 }
 
 }  // namespace
 
 uint32_t th_abi_version(void) { return TH_ABI_VERSION; }
-
-const char* th_last_error(void) { return LastError().c_str(); }
 
 const char* th_status_name(th_status status) {
   static constexpr const char* kNames[] = {"OK",
@@ -302,26 +292,24 @@ void th_string_free(char* text) { std::free(text); }
 // ---- the client
 
 th_status th_join(const th_join_options* options, th_client** client) {
-  return Guarded([&]() -> absl::Status {
-    TH_RETURN_IF_ERROR(Needed(client, "client"));
-    *client = nullptr;
-    TH_RETURN_IF_ERROR(Needed(options, "options"));
-    th_join_options read;
-    TH_RETURN_IF_ERROR(ReadOptions(options, read));
-    TH_ASSIGN_OR_RETURN(th::ClientOptions join, ReadJoin(read));
-    TH_ASSIGN_OR_RETURN(std::unique_ptr<th::Client> joined, th::Client::Join(std::move(join)));
-    *client = new th_client{std::move(joined)};
-    return absl::OkStatus();
-  });
+  return RunNow(
+      [&]() -> CallOr {
+        TH_RETURN_IF_ERROR(Needed(client, "client"));
+        return Join(options);
+      },
+      {.client = client});
+}
+
+th_status th_join_start(const th_join_options* options, th_operation** operation) {
+  return Start([&] { return Join(options); }, operation);
 }
 
 th_status th_leave(th_client* client, double timeout) {
-  return Guarded([&]() -> absl::Status {
-    TH_RETURN_IF_ERROR(Needed(client, "client"));
-    absl::Duration duration = absl::Seconds(2);
-    TH_RETURN_IF_ERROR(ReadSeconds(timeout, "timeout", duration));
-    return client->client->Leave(duration);
-  });
+  return RunNow([&] { return Leave(client, timeout); }, {});
+}
+
+th_status th_leave_start(th_client* client, double timeout, th_operation** operation) {
+  return Start([&] { return Leave(client, timeout); }, operation);
 }
 
 void th_client_free(th_client* client) { delete client; }
@@ -333,114 +321,193 @@ th_status th_membership(th_client* client) {
   });
 }
 
-th_status th_roll_back(th_client* client, const char* to, const char* idempotency_key,
-                       char** version) {
+th_status th_preempt(th_client* client, double seconds) {
   return Guarded([&]() -> absl::Status {
     TH_RETURN_IF_ERROR(Needed(client, "client"));
-    TH_RETURN_IF_ERROR(Needed(to, "to"));
-    TH_ASSIGN_OR_RETURN(th::VersionSelector selector, th::ParseVersionSelector(to));
-    TH_ASSIGN_OR_RETURN(const th::VersionInfo info,
-                        client->client->RollBack(std::move(selector), OrEmpty(idempotency_key)));
-    return Give(th::VersionToJson(info), version);
+    absl::Duration notice = absl::ZeroDuration();
+    TH_RETURN_IF_ERROR(ReadSeconds(seconds, "notice", notice));
+    return client->client->Preempt(absl::Now() + notice);
   });
+}
+
+th_status th_await_ended(th_client* client, double timeout) {
+  return RunNow([&] { return AwaitEnded(client, timeout); }, {});
+}
+
+th_status th_await_ended_start(th_client* client, double timeout, th_operation** operation) {
+  return Start([&] { return AwaitEnded(client, timeout); }, operation);
+}
+
+th_status th_client_info(th_client* client, char** info) {
+  return Guarded([&]() -> absl::Status {
+    TH_RETURN_IF_ERROR(Needed(client, "client"));
+    TH_RETURN_IF_ERROR(Needed(info, "info"));
+    *info = nullptr;
+    return Give(th::ClientInfoToJson(*client->client), info);
+  });
+}
+
+th_status th_reader_reports(th_client* client, char** reports) {
+  return Guarded([&]() -> absl::Status {
+    TH_RETURN_IF_ERROR(Needed(client, "client"));
+    TH_RETURN_IF_ERROR(Needed(reports, "reports"));
+    *reports = nullptr;
+    if (client->reports == nullptr) {
+      return absl::FailedPreconditionError("join with keep_reader_reports to have them kept");
+    }
+    const auto [taken, dropped] = client->reports->Take();
+    return Give(th::ReaderReportsToJson(taken, dropped), reports);
+  });
+}
+
+th_status th_wait_for(th_client* client, const char* version, double timeout, char** found) {
+  return RunNow([&] { return WaitFor(client, version, timeout); }, {.json = found});
+}
+
+th_status th_wait_for_start(th_client* client, const char* version, double timeout,
+                            th_operation** operation) {
+  return Start([&] { return WaitFor(client, version, timeout); }, operation);
+}
+
+th_status th_roll_back(th_client* client, const char* to, const char* idempotency_key,
+                       char** version) {
+  return RunNow([&] { return RollBack(client, to, idempotency_key); }, {.json = version});
+}
+
+th_status th_roll_back_start(th_client* client, const char* to, const char* idempotency_key,
+                             th_operation** operation) {
+  return Start([&] { return RollBack(client, to, idempotency_key); }, operation);
 }
 
 // ---- buffers
 
 th_status th_register(th_client* client, const th_tensor* tensors, size_t count,
                       const th_register_options* options, th_buffer** buffer) {
-  return Guarded([&]() -> absl::Status {
-    TH_RETURN_IF_ERROR(Needed(buffer, "buffer"));
-    *buffer = nullptr;
-    TH_RETURN_IF_ERROR(Needed(client, "client"));
-    th_register_options read;
-    TH_RETURN_IF_ERROR(ReadOptions(options, read));
-    th::RegisterOptions wanted;
-    if (read.name != nullptr) wanted.name = read.name;
-    if (read.form != nullptr) wanted.form = read.form;
-    wanted.segment_bytes = read.segment_bytes;
-    wanted.checksums = read.no_checksums == 0;
-    TH_ASSIGN_OR_RETURN(std::vector<th::Tensor> list, ReadTensors(tensors, count));
-    TH_ASSIGN_OR_RETURN(th::WeightBuffer made,
-                        client->client->Register(std::move(list), std::move(wanted)));
-    *buffer = new th_buffer{std::move(made)};
-    return absl::OkStatus();
-  });
+  return RunNow(
+      [&]() -> CallOr {
+        TH_RETURN_IF_ERROR(Needed(buffer, "buffer"));
+        return Register(client, tensors, count, options);
+      },
+      {.buffer = buffer});
+}
+
+th_status th_register_start(th_client* client, const th_tensor* tensors, size_t count,
+                            const th_register_options* options, th_operation** operation) {
+  return Start([&] { return Register(client, tensors, count, options); }, operation);
 }
 
 void th_buffer_free(th_buffer* buffer) { delete buffer; }
 
 th_status th_publish(th_buffer* buffer, const char* label, const th_publish_options* options) {
-  return Guarded([&]() -> absl::Status {
-    TH_RETURN_IF_ERROR(Needed(buffer, "buffer"));
-    TH_RETURN_IF_ERROR(Needed(label, "label"));
-    TH_ASSIGN_OR_RETURN(th::PublishOptions publish, ReadPublish(options));
-    return buffer->buffer.Publish(absl::string_view(label), std::move(publish));
-  });
+  return RunNow([&] { return Publish(buffer, label, options); }, {});
+}
+
+th_status th_publish_start(th_buffer* buffer, const char* label, const th_publish_options* options,
+                           th_operation** operation) {
+  return Start([&] { return Publish(buffer, label, options); }, operation);
 }
 
 th_status th_await_published(th_buffer* buffer, char** version) {
-  return Guarded([&]() -> absl::Status {
-    TH_RETURN_IF_ERROR(Needed(buffer, "buffer"));
-    TH_ASSIGN_OR_RETURN(const th::PublishResult result, buffer->buffer.AwaitPublished());
-    return Give(th::VersionToJson(result.version), version);
-  });
+  return RunNow([&] { return AwaitPublished(buffer); }, {.json = version});
+}
+
+th_status th_await_published_start(th_buffer* buffer, th_operation** operation) {
+  return Start([&] { return AwaitPublished(buffer); }, operation);
 }
 
 th_status th_await_sealed(th_buffer* buffer, double timeout) {
-  return Guarded([&]() -> absl::Status {
-    TH_RETURN_IF_ERROR(Needed(buffer, "buffer"));
-    absl::Duration duration = absl::ZeroDuration();
-    TH_RETURN_IF_ERROR(ReadSeconds(timeout, "timeout", duration));
-    return buffer->buffer.AwaitSealed(duration);
-  });
+  return RunNow([&] { return AwaitSealed(buffer, timeout); }, {});
+}
+
+th_status th_await_sealed_start(th_buffer* buffer, double timeout, th_operation** operation) {
+  return Start([&] { return AwaitSealed(buffer, timeout); }, operation);
 }
 
 th_status th_unpublish(th_buffer* buffer, const th_unpublish_options* options) {
-  return Guarded([&]() -> absl::Status {
-    TH_RETURN_IF_ERROR(Needed(buffer, "buffer"));
-    TH_ASSIGN_OR_RETURN(const th::UnpublishOptions unpublish, ReadUnpublish(options));
-    return buffer->buffer.Unpublish(unpublish);
-  });
+  return RunNow([&] { return Unpublish(buffer, options); }, {});
 }
 
-th_status th_buffer_sleep(th_buffer* buffer, const th_unpublish_options* options) {
-  return Guarded([&]() -> absl::Status {
-    TH_RETURN_IF_ERROR(Needed(buffer, "buffer"));
-    TH_ASSIGN_OR_RETURN(const th::UnpublishOptions unpublish, ReadUnpublish(options));
-    return buffer->buffer.Sleep(unpublish);
-  });
-}
-
-th_status th_buffer_wake(th_buffer* buffer) {
-  return Guarded([&]() -> absl::Status {
-    TH_RETURN_IF_ERROR(Needed(buffer, "buffer"));
-    return buffer->buffer.Wake();
-  });
+th_status th_unpublish_start(th_buffer* buffer, const th_unpublish_options* options,
+                             th_operation** operation) {
+  return Start([&] { return Unpublish(buffer, options); }, operation);
 }
 
 th_status th_update(th_buffer* buffer, const char* version, const th_update_options* options,
                     th_outcome* outcome, char** result) {
+  return RunNow([&] { return Update(buffer, version, options); },
+                {.outcome = outcome, .json = result});
+}
+
+th_status th_update_start(th_buffer* buffer, const char* version, const th_update_options* options,
+                          th_operation** operation) {
+  return Start([&] { return Update(buffer, version, options); }, operation);
+}
+
+th_status th_stage(th_buffer* buffer, const char* version, const th_stage_options* options,
+                   th_outcome* outcome, char** result) {
+  return RunNow([&] { return Stage(buffer, version, options); },
+                {.outcome = outcome, .json = result});
+}
+
+th_status th_stage_start(th_buffer* buffer, const char* version, const th_stage_options* options,
+                         th_operation** operation) {
+  return Start([&] { return Stage(buffer, version, options); }, operation);
+}
+
+th_status th_apply(th_buffer* buffer, const th_apply_options* options, char** result) {
+  return RunNow([&] { return Apply(buffer, options); }, {.json = result});
+}
+
+th_status th_apply_start(th_buffer* buffer, const th_apply_options* options,
+                         th_operation** operation) {
+  return Start([&] { return Apply(buffer, options); }, operation);
+}
+
+th_status th_discard_staged(th_buffer* buffer) {
   return Guarded([&]() -> absl::Status {
-    if (outcome != nullptr) *outcome = TH_NONE;
-    if (result != nullptr) *result = nullptr;
+    TH_RETURN_IF_ERROR(Needed(buffer, "buffer"));
+    buffer->buffer.DiscardStaged();
+    return absl::OkStatus();
+  });
+}
+
+th_status th_staged(th_buffer* buffer, char** version) {
+  return Guarded([&]() -> absl::Status {
     TH_RETURN_IF_ERROR(Needed(buffer, "buffer"));
     TH_RETURN_IF_ERROR(Needed(version, "version"));
-    TH_ASSIGN_OR_RETURN(th::VersionSelector selector, th::ParseVersionSelector(version));
-    TH_ASSIGN_OR_RETURN(th::UpdateOptions update, ReadUpdate(options));
-    TH_ASSIGN_OR_RETURN(const th::UpdateResult updated,
-                        buffer->buffer.Update(std::move(selector), std::move(update)));
-    if (outcome != nullptr) *outcome = static_cast<th_outcome>(updated.outcome);
-    return Give(th::UpdateResultToJson(updated), result);
+    *version = nullptr;
+    return Give(th::VersionToJson(buffer->buffer.staged()), version);
   });
 }
 
 th_status th_rebind(th_buffer* buffer, const th_tensor* tensors, size_t count) {
-  return Guarded([&]() -> absl::Status {
-    TH_RETURN_IF_ERROR(Needed(buffer, "buffer"));
-    TH_ASSIGN_OR_RETURN(const std::vector<th::Tensor> list, ReadTensors(tensors, count));
-    return buffer->buffer.Rebind(list);
-  });
+  return RunNow([&] { return Rebind(buffer, tensors, count); }, {});
+}
+
+th_status th_rebind_start(th_buffer* buffer, const th_tensor* tensors, size_t count,
+                          th_operation** operation) {
+  return Start([&] { return Rebind(buffer, tensors, count); }, operation);
+}
+
+th_status th_buffer_sleep(th_buffer* buffer, const th_unpublish_options* options) {
+  return RunNow([&] { return Sleep(buffer, options); }, {});
+}
+
+th_status th_buffer_sleep_start(th_buffer* buffer, const th_unpublish_options* options,
+                                th_operation** operation) {
+  return Start([&] { return Sleep(buffer, options); }, operation);
+}
+
+th_status th_buffer_wake(th_buffer* buffer) {
+  return RunNow([&] { return Wake(buffer); }, {});
+}
+
+th_status th_buffer_wake_start(th_buffer* buffer, th_operation** operation) {
+  return Start([&] { return Wake(buffer); }, operation);
+}
+
+int32_t th_buffer_asleep(th_buffer* buffer) {
+  return buffer != nullptr && buffer->buffer.asleep() ? 1 : 0;
 }
 
 int32_t th_buffer_undefined(th_buffer* buffer) {
@@ -448,16 +515,18 @@ int32_t th_buffer_undefined(th_buffer* buffer) {
 }
 
 th_status th_buffer_reset(th_buffer* buffer) {
-  return Guarded([&]() -> absl::Status {
-    TH_RETURN_IF_ERROR(Needed(buffer, "buffer"));
-    return buffer->buffer.Reset();
-  });
+  return RunNow([&] { return Reset(buffer); }, {});
+}
+
+th_status th_buffer_reset_start(th_buffer* buffer, th_operation** operation) {
+  return Start([&] { return Reset(buffer); }, operation);
 }
 
 th_status th_buffer_version(th_buffer* buffer, char** version) {
   return Guarded([&]() -> absl::Status {
     TH_RETURN_IF_ERROR(Needed(buffer, "buffer"));
     TH_RETURN_IF_ERROR(Needed(version, "version"));
+    *version = nullptr;
     return Give(th::VersionToJson(buffer->buffer.version()), version);
   });
 }
@@ -466,24 +535,30 @@ uint64_t th_buffer_bytes(th_buffer* buffer) {
   return buffer == nullptr ? 0 : buffer->buffer.bytes();
 }
 
+th_status th_buffer_info(th_buffer* buffer, char** info) {
+  return Guarded([&]() -> absl::Status {
+    TH_RETURN_IF_ERROR(Needed(buffer, "buffer"));
+    TH_RETURN_IF_ERROR(Needed(info, "info"));
+    *info = nullptr;
+    return Give(th::BufferInfoToJson(buffer->buffer), info);
+  });
+}
+
 // ---- attached versions
 
 th_status th_attach(th_client* client, const char* version, const th_attach_options* options,
                     th_attached** attached, char** result) {
-  return Guarded([&]() -> absl::Status {
-    if (result != nullptr) *result = nullptr;
-    TH_RETURN_IF_ERROR(Needed(attached, "attached"));
-    *attached = nullptr;
-    TH_RETURN_IF_ERROR(Needed(client, "client"));
-    TH_RETURN_IF_ERROR(Needed(version, "version"));
-    TH_ASSIGN_OR_RETURN(th::VersionSelector selector, th::ParseVersionSelector(version));
-    TH_ASSIGN_OR_RETURN(th::AttachOptions wanted, ReadAttach(options));
-    TH_ASSIGN_OR_RETURN(th::AttachResult made,
-                        client->client->Attach(std::move(selector), std::move(wanted)));
-    TH_RETURN_IF_ERROR(Give(th::AttachResultToJson(made), result));
-    if (made.attached()) *attached = new th_attached{*std::move(made.version)};
-    return absl::OkStatus();
-  });
+  return RunNow(
+      [&]() -> CallOr {
+        TH_RETURN_IF_ERROR(Needed(attached, "attached"));
+        return Attach(client, version, options);
+      },
+      {.json = result, .attached = attached});
+}
+
+th_status th_attach_start(th_client* client, const char* version, const th_attach_options* options,
+                          th_operation** operation) {
+  return Start([&] { return Attach(client, version, options); }, operation);
 }
 
 void th_attached_free(th_attached* attached) { delete attached; }
@@ -515,25 +590,9 @@ th_status th_attached_find(const th_attached* attached, const char* name,
 }
 
 th_status th_attached_verify(const th_attached* attached) {
-  return Guarded([&]() -> absl::Status {
-    TH_RETURN_IF_ERROR(Needed(attached, "attached"));
-    return attached->version.Verify();
-  });
+  return RunNow([&] { return Verify(attached); }, {});
 }
 
-// ---- the catalog
-
-th_status th_list(const char* server, const char* run, const char* model, double timeout,
-                  char** catalog) {
-  return Guarded([&]() -> absl::Status {
-    TH_RETURN_IF_ERROR(Needed(server, "server"));
-    TH_RETURN_IF_ERROR(Needed(catalog, "catalog"));
-    *catalog = nullptr;
-    absl::Duration duration = absl::Seconds(10);
-    TH_RETURN_IF_ERROR(ReadSeconds(timeout, "timeout", duration));
-    TH_ASSIGN_OR_RETURN(auto controller,
-                        th::Controller::Connect({server, OrEmpty(run), OrEmpty(model), duration}));
-    TH_ASSIGN_OR_RETURN(const th::Catalog listed, controller->List(duration));
-    return Give(th::CatalogToJson(listed), catalog);
-  });
+th_status th_attached_verify_start(const th_attached* attached, th_operation** operation) {
+  return Start([&] { return Verify(attached); }, operation);
 }

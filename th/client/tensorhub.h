@@ -19,9 +19,9 @@
  * grow at their end: each begins with `struct_size`, which the _INIT macros set, and what a
  * caller's struct does not reach has its default. Zero and NULL in a field mean its default too.
  *
- * Errors. Every function that can fail returns a th_status; th_last_error() then has the text.
- * Nothing aborts, nothing is thrown. A NULL handle or a NULL out-parameter that is needed is
- * TH_INVALID_ARGUMENT.
+ * Errors. Every function that can fail returns a th_status; th_last_error() then has the text, and
+ * th_last_error_fields() its parts. Nothing aborts, nothing is thrown. A NULL handle or a NULL
+ * out-parameter that is needed is TH_INVALID_ARGUMENT.
  *
  * Strings are UTF-8 and NUL-terminated. Those returned through `char**` are JSON, the caller's to
  * free with th_string_free; where the parameter is NULL none is made. Times are in seconds.
@@ -35,12 +35,39 @@
  *       th_attached_find(shard, "embedding.weight", &w) == TH_OK) use(w.data, w.bytes);
  *   th_attached_free(shard);
  *
+ * Without blocking. Every function that waits has a twin that ends in _start: it takes the same
+ * arguments but for what the function gives, copies them, and begins the call on a thread of its
+ * own. The th_operation that it gives is looked at, waited for and cancelled; its descriptor goes
+ * into poll or an event loop. So a caller is never stuck in here, and answers Ctrl-C at once:
+ *
+ *   th_operation* operation = NULL;
+ *   if (th_update_start(weights, "latest", NULL, &operation) != TH_OK) ...
+ *   while (th_operation_wait(operation, 0.1) == TH_DEADLINE_EXCEEDED) {
+ *     if (interrupted) th_operation_cancel(operation);  // it ends TH_CANCELLED, within
+ * milliseconds
+ *   }
+ *   if (th_operation_result(operation, &outcome, NULL) == TH_OK && outcome == TH_MOVED) ...
+ *   th_operation_free(operation);
+ *
+ * What a cancelled call leaves behind:
+ *   th_update, th_apply: the buffer is as it was where nothing has been written into it, else
+ *     th_buffer_undefined; what was staged before th_apply stays. The operation fails for the
+ *     group's other ranks too.
+ *   th_stage: nothing is staged; th_receive, th_attach: nothing is held. For the other ranks too.
+ *   th_publish with a snapshot: nothing is published.
+ *   th_await_published, th_await_sealed, th_await_ended and questions (th_wait_for, th_list,
+ *     th_wait_applied, ...): only the wait ends. Commands (th_roll_back, th_pin, ...) may still
+ * take effect, once. th_join, th_register, th_controller_connect: there is no handle. th_unpublish,
+ * th_buffer_sleep, th_buffer_wake, th_buffer_reset, th_rebind, th_attached_verify and th_leave are
+ * not cancelled: the memory is theirs until they end, which they do by themselves.
+ *
  * Threads. All functions may be called on any thread. Handles are not counted: a handle must not be
- * used during or after its free. Free buffers before their client, or after; calls on a buffer
- * whose client is gone return TH_CANCELLED. After a fork every call in the child returns
- * TH_FAILED_PRECONDITION; what was attached stays readable there, and keeps the holder's pages
- * until the child ends too. The functions block (releasing Python's GIL, as ctypes does, is
- * enough).
+ * used during or after its free. A buffer, client or controller that is freed cancels its
+ * operations and waits for them first; their th_operations stay the caller's. Free buffers before
+ * their client, or after; calls on a buffer whose client is gone return TH_CANCELLED. After a fork
+ * every call in the child returns TH_FAILED_PRECONDITION; what was attached stays readable there,
+ * and keeps the holder's pages until the child ends too. Functions without a _start do not wait for
+ * anybody (releasing Python's GIL, as ctypes does, is enough for the others).
  */
 #ifndef TH_CLIENT_TENSORHUB_H_
 #define TH_CLIENT_TENSORHUB_H_
@@ -104,9 +131,24 @@ typedef enum th_outcome {
   TH_NOT_AVAILABLE = 3  /* the buffers are untouched; the JSON says why */
 } th_outcome;
 
-typedef struct th_client th_client;     /* one rank's membership of a group of a model */
-typedef struct th_buffer th_buffer;     /* a registered set of tensors */
-typedef struct th_attached th_attached; /* a version's shard, mapped where its holder has it */
+typedef struct th_client th_client;         /* one rank's membership of a group of a model */
+typedef struct th_buffer th_buffer;         /* a registered set of tensors */
+typedef struct th_attached th_attached;     /* a version's shard, mapped where its holder has it */
+typedef struct th_controller th_controller; /* a client without a rank: looks, waits, commands */
+typedef struct th_operation th_operation;   /* a call that was begun by a _start function */
+typedef struct th_receive th_receive;       /* a version on its way to a caller that keeps it */
+
+/* Parts of an error. The strings are "" where the error has none, as those of a server's answer. */
+typedef struct th_error {
+  size_t struct_size;
+  th_status code;
+  const char* text;  /* as th_last_error */
+  const char* word;  /* "UPDATE_STALLED": docs/errors.md lists them */
+  const char* rank;  /* that it is about: "rollout-3/1" */
+  const char* event; /* the operation's name, as in `th events`: "7-1234" */
+} th_error;
+#define TH_ERROR_INIT \
+  { sizeof(th_error) }
 
 typedef struct th_join_options {
   size_t struct_size;
@@ -138,6 +180,17 @@ typedef struct th_join_options {
   /* Likewise: memory of the host and of GPUs that ibverbs registers with them, over all buffers of
    * the process; what is beyond it is served over the next transport. 0: 1 TiB. */
   uint64_t rdma_registered_limit_bytes;
+  /* Host memory for versions that are received beside what the buffers hold (th_stage), until they
+   * are applied; with it th_update stages too. All ranks of a group declare it, or none. 0: none.
+   */
+  uint64_t staging_limit_bytes;
+  /* Of arenas that readers of this host may have attached or been left (th_attach). 0: a quarter of
+   * the host's memory. */
+  uint64_t attach_limit_bytes;
+  int32_t refuse_attach;   /* nonzero: nobody attaches */
+  const char* credentials; /* reserved: passed on, not checked yet */
+  /* Nonzero: what becomes of readers of this process's buffers is kept for th_reader_reports. */
+  int32_t keep_reader_reports;
 } th_join_options;
 #define TH_JOIN_OPTIONS_INIT TH_SIZED(th_join_options)
 
@@ -174,6 +227,11 @@ typedef struct th_publish_options {
   /* Nonzero: a copy is published, which th_publish makes before it returns, and the buffer may be
    * written again at once. RESOURCE_EXHAUSTED without room. Readers of this host may attach it. */
   int32_t snapshot;
+  /* Nonzero: without room for the snapshot it is published in place; th_await_published says so. */
+  int32_t snapshot_or_in_place;
+  /* A CUevent of the tensors' GPU (torch: Event.cuda_event): th_publish returns once what it has
+   * recorded has happened, within `timeout`. NULL: the caller has waited for the GPU itself. */
+  void* after_cuda_event;
 } th_publish_options;
 #define TH_PUBLISH_OPTIONS_INIT TH_SIZED(th_publish_options)
 
@@ -202,8 +260,73 @@ typedef struct th_update_options {
    * likewise, but brings it into host memory (offload_limit_bytes) and ends as not available too.
    */
   int32_t when_seeding;
+  int32_t in_place; /* nonzero: straight into the buffer, even with staging_limit_bytes */
+  const char* form; /* NULL: the buffer's own; another one is TH_UNIMPLEMENTED */
 } th_update_options;
 #define TH_UPDATE_OPTIONS_INIT TH_SIZED(th_update_options)
+
+typedef struct th_stage_options {
+  size_t struct_size;
+  double timeout;       /* 0: 600 */
+  const char* floor;    /* as th_update_options */
+  int32_t when_seeding; /* likewise, but TH_SEEDING_COPY does what _SKIP does */
+} th_stage_options;
+#define TH_STAGE_OPTIONS_INIT \
+  { sizeof(th_stage_options) }
+
+typedef struct th_apply_options {
+  size_t struct_size;
+  double timeout;         /* for all ranks to come, and to copy; 0: 60 */
+  double drain_timeout;   /* 0: 5 */
+  int32_t drop_retained;  /* as th_unpublish_options, of what was held before */
+  double offload_timeout; /* 0: 60 */
+} th_apply_options;
+#define TH_APPLY_OPTIONS_INIT \
+  { sizeof(th_apply_options) }
+
+typedef struct th_receive_options {
+  size_t struct_size;
+  const char* form; /* NULL: "hf" */
+  /* Whose shard: by the digest of its layout, or that of rank `rank` of `group`; NULL both: the
+   * only shard that there is. */
+  const char* layout;
+  const char* group;
+  uint32_t rank;
+  /* Names, or patterns with * ? [a-z]; tied names come each under its own name. 0: all. */
+  const char* const* tensors;
+  size_t tensors_count;
+  /* Of host memory for what has arrived and is not taken yet; at least one segment. 0: 64 MiB. */
+  uint64_t limit_bytes;
+  double timeout; /* for all of it, the caller's own time included; 0: 600 */
+} th_receive_options;
+#define TH_RECEIVE_OPTIONS_INIT \
+  { sizeof(th_receive_options) }
+
+/* A tensor, or a part of one that does not lie in one segment. All pointers are good until the next
+ * th_receive_next or th_receive_close of the receive, or the free of its client. */
+typedef struct th_slice {
+  size_t struct_size;
+  const char* name;     /* NULL: there are no more */
+  const char* dtype;    /* as th_tensor; "" for opaque bytes */
+  const int64_t* shape; /* of the tensor in this shard */
+  size_t dimensions;
+  uint64_t tensor_bytes; /* of all of the tensor */
+  uint64_t offset;       /* of `data` in the tensor */
+  uint64_t bytes;        /* of `data`; offset + bytes == tensor_bytes: the tensor's last */
+  const void* data;      /* as published: they match the publisher's sum */
+  const int64_t* global_shape;
+  const int64_t* slice_begin;
+} th_slice;
+#define TH_SLICE_INIT \
+  { sizeof(th_slice) }
+
+typedef struct th_progress {
+  size_t struct_size;
+  uint64_t bytes_received; /* and checked; what is unchanged counts */
+  uint64_t bytes_total;    /* of this rank's shard; 0: nothing has come yet */
+} th_progress;
+#define TH_PROGRESS_INIT \
+  { sizeof(th_progress) }
 
 typedef struct th_attach_options {
   size_t struct_size;
@@ -237,57 +360,122 @@ typedef struct th_attached_tensor {
 TH_EXPORT uint32_t th_abi_version(void);
 /* The text of the last error of this thread; "" when there was none. Until its next call. */
 TH_EXPORT const char* th_last_error(void);
+/* The same in parts, the strings until the thread's next call but this. */
+TH_EXPORT th_status th_last_error_fields(th_error* error);
 TH_EXPORT const char* th_status_name(th_status status);
 TH_EXPORT void th_string_free(char* text);
 
 /* Connects and joins. */
 TH_EXPORT th_status th_join(const th_join_options* options, th_client** client);
+TH_EXPORT th_status th_join_start(const th_join_options* options, th_operation** operation);
 /* Tells the server, lets readers end the segment under way (half a second at most) and cuts the
  * others; buffers' calls return TH_CANCELLED from then on. Idempotent. */
 TH_EXPORT th_status th_leave(th_client* client, double timeout);
+TH_EXPORT th_status th_leave_start(th_client* client, double timeout, th_operation** operation);
 /* Leaves if need be. NULL is ignored. */
 TH_EXPORT void th_client_free(th_client* client);
 /* TH_OK while the membership lives, else why it ended. */
 TH_EXPORT th_status th_membership(th_client* client);
+/* A notice, as of a spot machine that is taken back in so many seconds (a day at most): the server
+ * moves readers to other sources where it can, and then the client leaves by itself. Verbs go on
+ * until then; of several notices the earliest counts. */
+TH_EXPORT th_status th_preempt(th_client* client, double seconds);
+/* Until the membership has ended: th_membership says why. TH_DEADLINE_EXCEEDED: it lives. */
+TH_EXPORT th_status th_await_ended(th_client* client, double timeout);
+TH_EXPORT th_status th_await_ended_start(th_client* client, double timeout,
+                                         th_operation** operation);
+/* *info: {"connected", "data_endpoint", "control_bytes", "left_out"}: whether the server knows of
+ * this membership now, where others reach this process over TCP, bytes to and from the server, and
+ * what of this host the data plane does without, with reasons. */
+TH_EXPORT th_status th_client_info(th_client* client, char** info);
+/* What became of readers of this process's buffers since the last call, the oldest first, with
+ * keep_reader_reports: {"dropped", "reports": [{"what", "event", "reader", "version", "bytes_sent",
+ * "refusal", "why_ended"}]}. The newest 1,024 are kept; `dropped` counts those that were not. */
+TH_EXPORT th_status th_reader_reports(th_client* client, char** reports);
+/* Until `version` is published: *found as th_await_published. TH_DEADLINE_EXCEEDED says why it is
+ * not there. */
+TH_EXPORT th_status th_wait_for(th_client* client, const char* version, double timeout,
+                                char** found);
+TH_EXPORT th_status th_wait_for_start(th_client* client, const char* version, double timeout,
+                                      th_operation** operation);
 /* Withdraws every version after `to`. *version: what was gone back to. */
 TH_EXPORT th_status th_roll_back(th_client* client, const char* to, const char* idempotency_key,
                                  char** version);
+TH_EXPORT th_status th_roll_back_start(th_client* client, const char* to,
+                                       const char* idempotency_key, th_operation** operation);
 
 /* Registers tensors as one buffer; nothing is copied. */
 TH_EXPORT th_status th_register(th_client* client, const th_tensor* tensors, size_t count,
                                 const th_register_options* options, th_buffer** buffer);
+TH_EXPORT th_status th_register_start(th_client* client, const th_tensor* tensors, size_t count,
+                                      const th_register_options* options, th_operation** operation);
 /* Withdraws the buffer: readers end the segment under way, then are cut. NULL is ignored. */
 TH_EXPORT void th_buffer_free(th_buffer* buffer);
 
-/* Freezes the buffer and offers it; returns at once. */
+/* Freezes the buffer and offers it; returns at once, with a snapshot once that is made. */
 TH_EXPORT th_status th_publish(th_buffer* buffer, const char* label,
                                const th_publish_options* options);
-/* Until all ranks have published. *version: {"sequence", "label", "lineage", "attributes"}. */
+TH_EXPORT th_status th_publish_start(th_buffer* buffer, const char* label,
+                                     const th_publish_options* options, th_operation** operation);
+/* Until all ranks have published. *version: {"sequence", "label", "lineage", "attributes"}, and
+ * with a snapshot "snapshot_bytes" and "snapshot_seconds". */
 TH_EXPORT th_status th_await_published(th_buffer* buffer, char** version);
+TH_EXPORT th_status th_await_published_start(th_buffer* buffer, th_operation** operation);
 /* Until the sums of the last publish are done and sent to the server. */
 TH_EXPORT th_status th_await_sealed(th_buffer* buffer, double timeout);
+TH_EXPORT th_status th_await_sealed_start(th_buffer* buffer, double timeout,
+                                          th_operation** operation);
 /* Takes the buffer back; TH_OK: it may be written. */
 TH_EXPORT th_status th_unpublish(th_buffer* buffer, const th_unpublish_options* options);
+TH_EXPORT th_status th_unpublish_start(th_buffer* buffer, const th_unpublish_options* options,
+                                       th_operation** operation);
 /* Moves the buffer, on all ranks of the group, to `version`: "latest", a label, or "#epoch.number".
  * *result: {"outcome", "reason", "version", "event", "seconds", "bytes_received",
  * "bytes_unchanged", "reroutes", "sources", ...}. */
 TH_EXPORT th_status th_update(th_buffer* buffer, const char* version,
                               const th_update_options* options, th_outcome* outcome, char** result);
+TH_EXPORT th_status th_update_start(th_buffer* buffer, const char* version,
+                                    const th_update_options* options, th_operation** operation);
+/* Receives a version into spare host memory, under staging_limit_bytes, while the buffer stays as
+ * it is, in use and served: on all ranks of the group. TH_MOVED: it is staged, until it is applied,
+ * discarded or staged anew. TH_ALREADY_THERE: the buffer holds it. *result as th_update. After an
+ * error nothing is staged. */
+TH_EXPORT th_status th_stage(th_buffer* buffer, const char* version,
+                             const th_stage_options* options, th_outcome* outcome, char** result);
+TH_EXPORT th_status th_stage_start(th_buffer* buffer, const char* version,
+                                   const th_stage_options* options, th_operation** operation);
+/* Moves what is staged into the buffer, on all ranks or on none. TH_FAILED_PRECONDITION: nothing is
+ * staged; TH_ABORTED: it was withdrawn since. After an error see th_buffer_undefined; what is
+ * staged stays then. *result as th_update. */
+TH_EXPORT th_status th_apply(th_buffer* buffer, const th_apply_options* options, char** result);
+TH_EXPORT th_status th_apply_start(th_buffer* buffer, const th_apply_options* options,
+                                   th_operation** operation);
+/* Ends a stage that is under way and frees what is staged, once its readers have let go. */
+TH_EXPORT th_status th_discard_staged(th_buffer* buffer);
+/* What is staged: as th_await_published, or null. */
+TH_EXPORT th_status th_staged(th_buffer* buffer, char** version);
 
 /* Other addresses for the same tensors. Only while writable, or asleep: then it wakes the buffer;
  * th_buffer_reset an undefined one first. TH_OK: the old memory may be freed.
  * TH_DEADLINE_EXCEEDED names a GPU that still uses it, and nothing has changed: call this again. */
 TH_EXPORT th_status th_rebind(th_buffer* buffer, const th_tensor* tensors, size_t count);
+TH_EXPORT th_status th_rebind_start(th_buffer* buffer, const th_tensor* tensors, size_t count,
+                                    th_operation** operation);
 /* For an engine that gives the tensors' memory back for a while. Takes the buffer back as
  * th_unpublish does, if it holds a version, and withdraws its memory from all transports. TH_OK:
  * the memory may be freed or unmapped; after an error it may not. TH_DEADLINE_EXCEEDED names the
  * GPU that still reads it: call this again. Until the buffer wakes th_publish, th_unpublish and
  * th_update are TH_FAILED_PRECONDITION. */
 TH_EXPORT th_status th_buffer_sleep(th_buffer* buffer, const th_unpublish_options* options);
+TH_EXPORT th_status th_buffer_sleep_start(th_buffer* buffer, const th_unpublish_options* options,
+                                          th_operation** operation);
 /* The memory is there again, at the same addresses (at others: th_rebind, which wakes it too). The
  * buffer is writable and holds no version. TH_FAILED_PRECONDITION: it is not asleep, or the text
  * names the tensor that was GPU memory and is none now. */
 TH_EXPORT th_status th_buffer_wake(th_buffer* buffer);
+TH_EXPORT th_status th_buffer_wake_start(th_buffer* buffer, th_operation** operation);
+/* Nonzero from th_buffer_sleep until it wakes. */
+TH_EXPORT int32_t th_buffer_asleep(th_buffer* buffer);
 
 /* Nonzero: an update failed after its first write; do not serve. */
 TH_EXPORT int32_t th_buffer_undefined(th_buffer* buffer);
@@ -296,9 +484,45 @@ TH_EXPORT int32_t th_buffer_undefined(th_buffer* buffer);
  * not ended what it writes or reads: call this again; while one writes, the buffer stays undefined.
  */
 TH_EXPORT th_status th_buffer_reset(th_buffer* buffer);
+TH_EXPORT th_status th_buffer_reset_start(th_buffer* buffer, th_operation** operation);
 /* What the buffer holds: as th_await_published, or null when it holds nothing. */
 TH_EXPORT th_status th_buffer_version(th_buffer* buffer, char** version);
 TH_EXPORT uint64_t th_buffer_bytes(th_buffer* buffer);
+/* *info: {"bytes", "layout", "snapshot_bytes", "bytes_sent", "gpu_registrations"}: the digest of
+ * names, shapes and types, by which shards are matched; host memory that it is published from; what
+ * readers were sent; how GPU memory is registered with transports. */
+TH_EXPORT th_status th_buffer_info(th_buffer* buffer, char** info);
+
+/* Hands out tensors of one shard of `version` slice by slice, in the order of the shard, through no
+ * more than limit_bytes of host memory: a slow caller slows the transfer. What is received is not
+ * kept. A call of the group: every rank makes it, in the same order. Returns at once.
+ *
+ *   th_receive* receive = NULL;
+ *   th_slice slice = TH_SLICE_INIT;
+ *   if (th_receive_open(hub, "latest", NULL, &receive) != TH_OK) ...
+ *   while (th_receive_next(receive, 60, &slice) == TH_OK && slice.name != NULL) load(&slice);
+ *   if (th_receive_result(receive, &outcome, NULL) == TH_OK && outcome == TH_MOVED) ...
+ *   th_receive_close(receive);
+ */
+TH_EXPORT th_status th_receive_open(th_client* client, const char* version,
+                                    const th_receive_options* options, th_receive** receive);
+/* The next slice; the one before is given back. TH_OK with a NULL name: all were taken, or the
+ * version is not available. TH_DEADLINE_EXCEEDED: none came within `timeout` (0: it only looks);
+ * call again. Other errors: the receive has failed, and the text says what was taken. One thread at
+ * a time. */
+TH_EXPORT th_status th_receive_next(th_receive* receive, double timeout, th_slice* slice);
+/* For poll, after th_receive_next has returned TH_DEADLINE_EXCEEDED (with timeout 0 it gives the
+ * slice before back and returns at once): readable when the next slice is there, or the receive has
+ * ended. Belongs to the receive: do not read or close it. -1 for NULL. */
+TH_EXPORT int th_receive_fd(const th_receive* receive);
+/* What it came to, once there are no more slices. *result: {"outcome", "reason", "version",
+ * "tensors", "slices", "bytes", "bytes_received", "sources", ...}. TH_FAILED_PRECONDITION: it is
+ * under way. */
+TH_EXPORT th_status th_receive_result(th_receive* receive, th_outcome* outcome, char** result);
+/* It ends TH_CANCELLED, within milliseconds. A slice that the caller has stays good. */
+TH_EXPORT th_status th_receive_cancel(th_receive* receive);
+/* Cancels it if it is under way, and waits for its end. NULL is ignored. */
+TH_EXPORT void th_receive_close(th_receive* receive);
 
 /* Maps `version` ("latest", a label, or "#epoch.number") as a holder on this host has it.
  * *attached: NULL where the version is not available, with TH_OK. *result: {"outcome", "reason",
@@ -307,6 +531,8 @@ TH_EXPORT uint64_t th_buffer_bytes(th_buffer* buffer);
 TH_EXPORT th_status th_attach(th_client* client, const char* version,
                               const th_attach_options* options, th_attached** attached,
                               char** result);
+TH_EXPORT th_status th_attach_start(th_client* client, const char* version,
+                                    const th_attach_options* options, th_operation** operation);
 /* Unmaps it; after that the holder may use the pages again. NULL is ignored. It may outlive its
  * client, and the holder. */
 TH_EXPORT void th_attached_free(th_attached* attached);
@@ -322,10 +548,117 @@ TH_EXPORT th_status th_attached_find(const th_attached* attached, const char* na
                                      th_attached_tensor* tensor);
 /* Reads all bytes and compares them with the publisher's sums; TH_DATA_LOSS. */
 TH_EXPORT th_status th_attached_verify(const th_attached* attached);
+TH_EXPORT th_status th_attached_verify_start(const th_attached* attached, th_operation** operation);
 
-/* What the server knows: the models of `run` (NULL: all) named `model` (NULL: all), as JSON. */
+/* Operations: what _start functions give.
+ *
+ * Readable, in poll, once the operation has ended. Belongs to the operation: do not read or close
+ * it. -1 for NULL. */
+TH_EXPORT int th_operation_fd(const th_operation* operation);
+/* TH_OK once it has ended, whatever it came to. TH_DEADLINE_EXCEEDED: not within `timeout`, in
+ * seconds (0: it only looks). */
+TH_EXPORT th_status th_operation_wait(const th_operation* operation, double timeout);
+/* Asks it to end, and returns at once; above stands what calls leave behind that were cancelled.
+ * One that has ended, or cannot be cancelled, goes on as if nobody had asked. */
+TH_EXPORT th_status th_operation_cancel(th_operation* operation);
+/* How far a th_update or th_stage is on this rank; of other operations zeros. As much of *progress
+ * is written as its struct_size says. */
+TH_EXPORT th_status th_operation_progress(const th_operation* operation, th_progress* progress);
+/* What the function without _start would have returned and given. TH_FAILED_PRECONDITION: it is
+ * under way. May be asked again. */
+TH_EXPORT th_status th_operation_result(const th_operation* operation, th_outcome* outcome,
+                                        char** result);
+/* The parts of its error, with TH_OK where it has none; the strings until th_operation_free. */
+TH_EXPORT th_status th_operation_error(const th_operation* operation, th_error* error);
+/* The handle that it made, to be freed by the caller; once, then NULL. NULL also where it is under
+ * way, has failed, or makes none. */
+TH_EXPORT th_client* th_operation_take_client(th_operation* operation);
+TH_EXPORT th_buffer* th_operation_take_buffer(th_operation* operation);
+TH_EXPORT th_attached* th_operation_take_attached(th_operation* operation);
+TH_EXPORT th_controller* th_operation_take_controller(th_operation* operation);
+/* Cancels it if it is under way, and waits for its end. What it made and nobody took is freed. NULL
+ * is ignored. */
+TH_EXPORT void th_operation_free(th_operation* operation);
+
+/* Connects a controller for one model of a run; both NULL: th_controller_list of all. timeout 0:
+ * 10. */
+TH_EXPORT th_status th_controller_connect(const char* server, const char* run, const char* model,
+                                          double timeout, th_controller** controller);
+TH_EXPORT th_status th_controller_connect_start(const char* server, const char* run,
+                                                const char* model, double timeout,
+                                                th_operation** operation);
+/* NULL is ignored. */
+TH_EXPORT void th_controller_free(th_controller* controller);
+/* Models, versions and who holds them, as JSON. In this and the next four timeout 0 is 10. */
+TH_EXPORT th_status th_controller_list(th_controller* controller, double timeout, char** catalog);
+TH_EXPORT th_status th_controller_list_start(th_controller* controller, double timeout,
+                                             th_operation** operation);
+/* What happened of late, oldest first, as `th events` shows it: {"epoch", "last", "lost",
+ * "events"}. Only what came after number `after` (0: all); `id` NULL: of all operations, else of
+ * "7-1234". Ask on with `after` = "last"; another epoch counts from 1 again. */
+TH_EXPORT th_status th_events(th_controller* controller, uint64_t after, const char* id,
+                              double timeout, char** events);
+TH_EXPORT th_status th_events_start(th_controller* controller, uint64_t after, const char* id,
+                                    double timeout, th_operation** operation);
+/* Which version the name stands for now. */
+TH_EXPORT th_status th_resolve(th_controller* controller, const char* version, double timeout,
+                               char** found);
+TH_EXPORT th_status th_resolve_start(th_controller* controller, const char* version, double timeout,
+                                     th_operation** operation);
+/* Which shard a streaming reader means: that of `rank` of `group`, or with NULL the only one of
+ * `version`. form NULL: "hf". *shard: {"reason", "layout"}. */
+TH_EXPORT th_status th_find_shard(th_controller* controller, const char* version, const char* form,
+                                  const char* group, uint32_t rank, double timeout, char** shard);
+TH_EXPORT th_status th_find_shard_start(th_controller* controller, const char* version,
+                                        const char* form, const char* group, uint32_t rank,
+                                        double timeout, th_operation** operation);
+/* The tensors of a shard, by its digest. *tensors: {"layout", "bytes", "segment_bytes", "tensors":
+ * [{"name", "dtype", "shape", "bytes", "global_shape", "slice_begin"}]}. */
+TH_EXPORT th_status th_get_layout(th_controller* controller, const char* layout, double timeout,
+                                  char** tensors);
+TH_EXPORT th_status th_get_layout_start(th_controller* controller, const char* layout,
+                                        double timeout, th_operation** operation);
+/* As th_wait_for. */
+TH_EXPORT th_status th_controller_wait_for(th_controller* controller, const char* version,
+                                           double timeout, char** found);
+TH_EXPORT th_status th_controller_wait_for_start(th_controller* controller, const char* version,
+                                                 double timeout, th_operation** operation);
+/* Until every one of `groups` holds `version` whole, on all its ranks, or `timeout` has passed:
+ * *all is nonzero, or zero then. *result: {"all", "version", "applied": ["rollout-1"], "lacking":
+ * [{"group", "why"}]}. */
+TH_EXPORT th_status th_wait_applied(th_controller* controller, const char* version,
+                                    const char* const* groups, size_t groups_count, double timeout,
+                                    int32_t* all, char** result);
+TH_EXPORT th_status th_wait_applied_start(th_controller* controller, const char* version,
+                                          const char* const* groups, size_t groups_count,
+                                          double timeout, th_operation** operation);
+/* As th_roll_back. */
+TH_EXPORT th_status th_controller_roll_back(th_controller* controller, const char* to,
+                                            const char* idempotency_key, char** version);
+TH_EXPORT th_status th_controller_roll_back_start(th_controller* controller, const char* to,
+                                                  const char* idempotency_key,
+                                                  th_operation** operation);
+/* The `keep_latest` newest versions stay fetchable; 0: no policy. form NULL: every form. */
+TH_EXPORT th_status th_retain(th_controller* controller, uint32_t keep_latest, const char* form);
+TH_EXPORT th_status th_retain_start(th_controller* controller, uint32_t keep_latest,
+                                    const char* form, th_operation** operation);
+/* `version` stays fetchable until th_release, or for so many seconds; 0: until th_release. Each
+ * owner's pin counts by itself. form NULL: every form. *pinned: the version. */
+TH_EXPORT th_status th_pin(th_controller* controller, const char* version, const char* owner,
+                           double expires_after, const char* form, char** pinned);
+TH_EXPORT th_status th_pin_start(th_controller* controller, const char* version, const char* owner,
+                                 double expires_after, const char* form, th_operation** operation);
+TH_EXPORT th_status th_release(th_controller* controller, const char* version, const char* owner,
+                               const char* form);
+TH_EXPORT th_status th_release_start(th_controller* controller, const char* version,
+                                     const char* owner, const char* form, th_operation** operation);
+
+/* What the server knows: the models of `run` (NULL: all) named `model` (NULL: all), as JSON;
+ * without a controller. */
 TH_EXPORT th_status th_list(const char* server, const char* run, const char* model, double timeout,
                             char** catalog);
+TH_EXPORT th_status th_list_start(const char* server, const char* run, const char* model,
+                                  double timeout, th_operation** operation);
 
 /* NOLINTEND(readability-identifier-naming) */
 

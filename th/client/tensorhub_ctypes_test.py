@@ -1,11 +1,7 @@
 """libtensorhub.so as another language sees it: loaded by ctypes, against a server process."""
 import ctypes
-import json
 import os
-import signal
-import subprocess
 import sys
-import tempfile
 import unittest
 
 try:
@@ -13,148 +9,26 @@ try:
 except ImportError:
     grpc = None
 
+from th.client.tensorhub_ctypes import (
+    ALREADY_EXISTS, AttachedTensor, AttachOptions, CANCELLED, FAILED_PRECONDITION, INVALID_ARGUMENT,
+    JoinOptions, MOVED, NOT_AVAILABLE, NOT_FOUND, OK, OUT_OF_RANGE, PublishOptions, ServerTest, Tensor,
+    UNAVAILABLE, UpdateOptions, make, tensor)
+
 LIBRARY, SERVER = sys.argv[1:3]
-
-OK, CANCELLED, INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS = 0, 1, 3, 5, 6
-FAILED_PRECONDITION, OUT_OF_RANGE, UNAVAILABLE = 9, 11, 14
-MOVED, NOT_AVAILABLE = 1, 3
-
-
-class JoinOptions(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", ctypes.c_size_t), ("server", ctypes.c_char_p), ("run", ctypes.c_char_p),
-        ("model", ctypes.c_char_p), ("group", ctypes.c_char_p), ("rank", ctypes.c_uint32),
-        ("ranks", ctypes.c_uint32), ("location", ctypes.c_char_p), ("spot", ctypes.c_int32),
-        ("join_timeout", ctypes.c_double), ("data_address", ctypes.c_char_p),
-        ("data_threads", ctypes.c_uint32), ("connections_per_source", ctypes.c_uint32),
-        ("uplink_bytes_per_second", ctypes.c_uint64), ("offload_limit_bytes", ctypes.c_uint64),
-        ("transports", ctypes.c_char_p), ("strict_transport", ctypes.c_int32),
-        ("snapshot_limit_bytes", ctypes.c_uint64), ("rdma_devices", ctypes.c_char_p),
-        ("rdma_registered_limit_bytes", ctypes.c_uint64)]
-
-
-class Tensor(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", ctypes.c_size_t), ("name", ctypes.c_char_p), ("dtype", ctypes.c_char_p),
-        ("shape", ctypes.POINTER(ctypes.c_int64)), ("dimensions", ctypes.c_size_t),
-        ("bytes", ctypes.c_uint64), ("data", ctypes.c_void_p),
-        ("global_shape", ctypes.POINTER(ctypes.c_int64)),
-        ("slice_begin", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)), ("alias_of", ctypes.c_char_p)]
-
-
-class PublishOptions(ctypes.Structure):
-    _fields_ = [("struct_size", ctypes.c_size_t), ("attributes", ctypes.c_char_p),
-                ("timeout", ctypes.c_double), ("derived_from", ctypes.c_char_p),
-                ("snapshot", ctypes.c_int32)]
-
-
-class UpdateOptions(ctypes.Structure):
-    _fields_ = [("struct_size", ctypes.c_size_t), ("timeout", ctypes.c_double),
-                ("drain_timeout", ctypes.c_double), ("floor", ctypes.c_char_p)]
-
-
-class RegisterOptions(ctypes.Structure):
-    _fields_ = [("struct_size", ctypes.c_size_t), ("name", ctypes.c_char_p),
-                ("form", ctypes.c_char_p), ("segment_bytes", ctypes.c_uint64),
-                ("no_checksums", ctypes.c_int32)]
-
-
-class AttachOptions(ctypes.Structure):
-    _fields_ = [("struct_size", ctypes.c_size_t), ("form", ctypes.c_char_p),
-                ("group", ctypes.c_char_p), ("rank", ctypes.c_uint32), ("layout", ctypes.c_char_p),
-                ("verify", ctypes.c_int32), ("timeout", ctypes.c_double)]
-
-
-class AttachedTensor(ctypes.Structure):
-    _fields_ = [("struct_size", ctypes.c_size_t), ("name", ctypes.c_char_p),
-                ("dtype", ctypes.c_char_p), ("shape", ctypes.POINTER(ctypes.c_int64)),
-                ("dimensions", ctypes.c_size_t), ("bytes", ctypes.c_uint64),
-                ("data", ctypes.c_void_p), ("global_shape", ctypes.POINTER(ctypes.c_int64)),
-                ("slice_begin", ctypes.POINTER(ctypes.c_int64))]
 
 
 # What callers that were compiled against an older header have.
 class OldJoinOptions(ctypes.Structure):
-    _fields_ = JoinOptions._fields_[:-2]
+    _fields_ = JoinOptions._fields_[:18]
 
 
 class OldUpdateOptions(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_size_t), ("timeout", ctypes.c_double)]
 
 
-def make(kind, **fields):
-    return kind(struct_size=ctypes.sizeof(kind), **fields)
-
-
-class Library:
-    """The functions with the types of tensorhub.h."""
-
-    def __init__(self, path):
-        self.lib = ctypes.CDLL(os.path.abspath(path))
-        self.lib.th_last_error.restype = ctypes.c_char_p
-        self.lib.th_status_name.restype = ctypes.c_char_p
-        self.lib.th_buffer_bytes.restype = ctypes.c_uint64
-        self.lib.th_attached_size.restype = ctypes.c_size_t
-        for name in ("th_client_free", "th_buffer_free", "th_string_free", "th_attached_free"):
-            getattr(self.lib, name).restype = None
-
-    def error(self):
-        return self.lib.th_last_error().decode()
-
-    def check(self, status):
-        if status != OK:
-            raise AssertionError("%s: %s" % (self.lib.th_status_name(status).decode(), self.error()))
-
-    def text(self, function, *arguments):
-        """Calls a function whose last parameter is a char**; its JSON."""
-        out = ctypes.c_char_p()
-        self.check(function(*arguments, ctypes.byref(out)))
-        value = json.loads(out.value)
-        self.lib.th_string_free(out)
-        return value
-
-    def join(self, server, group, **fields):
-        fields.setdefault("model", b"model")
-        options = make(JoinOptions, server=server, run=b"run", group=group, **fields)
-        client = ctypes.c_void_p()
-        self.check(self.lib.th_join(ctypes.byref(options), ctypes.byref(client)))
-        return client
-
-    def register(self, client, tensors, **fields):
-        options = ctypes.byref(make(RegisterOptions, **fields)) if fields else None
-        array = (Tensor * len(tensors))(*tensors)
-        buffer = ctypes.c_void_p()
-        self.check(self.lib.th_register(client, array, ctypes.c_size_t(len(tensors)), options,
-                                        ctypes.byref(buffer)))
-        return buffer
-
-
-def tensor(name, memory, dtype=b"U8"):
-    shape = (ctypes.c_int64 * 1)(len(memory))
-    made = make(Tensor, name=name, dtype=dtype, shape=shape, dimensions=1,
-                data=ctypes.addressof(memory))
-    made.keep = shape
-    return made
-
-
-class TensorhubTest(unittest.TestCase):
-
-    @classmethod
-    def setUpClass(cls):
-        cls.th = Library(LIBRARY)
-        cls.state = tempfile.TemporaryDirectory(dir=os.environ.get("TEST_TMPDIR"))
-        cls.server = subprocess.Popen(
-            [SERVER, "--listen=127.0.0.1:0", "--state-dir=" + cls.state.name, "--json"],
-            stdout=subprocess.PIPE)
-        cls.address = json.loads(cls.server.stdout.readline())["address"].encode()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.server.send_signal(signal.SIGTERM)
-        cls.server.wait(30)
-        cls.server.stdout.close()
-        cls.state.cleanup()
+class TensorhubTest(ServerTest):
+    library = LIBRARY
+    server_binary = SERVER
 
     def test_publishes_and_updates(self):
         th, lib = self.th, self.th.lib

@@ -2,6 +2,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "th/client/cancel_hook.h"
 #include "th/client/client.h"
 #include "th/client/client_state.h"
 #include "th/client/leave_behind.h"
@@ -41,6 +42,21 @@ absl::Status WeightBuffer::Publish(int64_t step, PublishOptions options) {
 
 namespace {
 
+// How often a wait for a GPU looks for a cancellation.
+constexpr absl::Duration kCancelInterval = absl::Milliseconds(100);
+
+absl::Status AwaitEvent(absl::string_view device, uintptr_t event, absl::Duration timeout) {
+  const absl::Time deadline = MonotonicNow() + timeout;
+  while (true) {
+    const absl::Duration left = deadline - MonotonicNow();
+    const bool last = left <= kCancelInterval;
+    const absl::Status waited =
+        ProcessMemoryDevices()->AwaitEvent(device, event, last ? left : kCancelInterval);
+    if (last || !absl::IsDeadlineExceeded(waited)) return waited;
+    TH_RETURN_IF_ERROR(CheckNotCancelled("nothing was published"));
+  }
+}
+
 // Waits for the GPU to have written what is to be published.
 absl::Status AwaitDevice(Membership& membership, LocalBuffer& buffer,
                          const PublishOptions& options) {
@@ -54,8 +70,8 @@ absl::Status AwaitDevice(Membership& membership, LocalBuffer& buffer,
     return absl::InvalidArgumentError(
         "option after_cuda_event: none of the buffer's tensors is GPU memory");
   }
-  const absl::Status waited = ProcessMemoryDevices()->AwaitEvent(
-      of_device->device, *options.after_cuda_event, options.timeout);
+  const absl::Status waited =
+      AwaitEvent(of_device->device, *options.after_cuda_event, options.timeout);
   if (waited.ok()) return waited;
   return absl::Status(waited.code(), absl::StrCat("option after_cuda_event: ", waited.message()));
 }
@@ -129,7 +145,10 @@ absl::StatusOr<PublishResult> WeightBuffer::AwaitPublished() {
   if (call == nullptr) {
     return absl::FailedPreconditionError("nothing was published from this buffer yet");
   }
-  if (!call->Wait(timeout)) return Unanswered("publish");
+  if (!call->WaitUnlessCancelled(timeout)) {
+    TH_RETURN_IF_ERROR(CheckNotCancelled("the publish goes on, unpublish takes the buffer back"));
+    return Unanswered("publish");
+  }
   TH_RETURN_IF_ERROR(call->done.status);
   result.version = call->done.version;
   return result;
@@ -138,6 +157,7 @@ absl::StatusOr<PublishResult> WeightBuffer::AwaitPublished() {
 absl::Status WeightBuffer::AwaitSealed(absl::Duration timeout) {
   TH_RETURN_IF_ERROR(AwaitPublished().status());
   if (impl_->membership->AwaitSealed(*impl_->buffer, timeout)) return absl::OkStatus();
+  TH_RETURN_IF_ERROR(CheckNotCancelled("sealing goes on"));
   TH_RETURN_IF_ERROR(impl_->membership->status());
   TH_RETURN_IF_ERROR(impl_->buffer->seal_status());
   if (impl_->membership->buffer_state(impl_->buffer->id()) != BufferState::kPublished) {
@@ -179,6 +199,7 @@ absl::Status WeightBuffer::Unpublish(UnpublishOptions options) {
   if (impl_ == nullptr) return NoBuffer();
   TH_RETURN_IF_ERROR(impl_->guard.Check());
   TH_RETURN_IF_ERROR(impl_->membership->CanWait());
+  const CancellationScope none(nullptr);  // OK has to say that the memory is the caller's
   if (impl_->HasReaders()) {
     // Without the publisher's root nobody could complete what was read so far. Returns at once
     // where another has published it.
@@ -228,6 +249,7 @@ absl::Status WeightBuffer::Sleep(UnpublishOptions options) {
   if (impl_ == nullptr) return NoBuffer();
   TH_RETURN_IF_ERROR(impl_->guard.Check());
   TH_RETURN_IF_ERROR(impl_->membership->CanWait());
+  const CancellationScope none(nullptr);
   Membership& membership = *impl_->membership;
   if (membership.buffer_state(impl_->buffer->id()) == BufferState::kPublished) {
     TH_RETURN_IF_ERROR(Unpublish(options));

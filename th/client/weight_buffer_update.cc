@@ -1,10 +1,12 @@
 // Update, in place or staged first; Stage and Apply by themselves.
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
+#include "absl/synchronization/mutex.h"
+#include "th/client/cancel_hook.h"
 #include "th/client/client.h"
 #include "th/client/client_state.h"
 #include "th/client/update_result.h"
@@ -120,9 +122,13 @@ absl::Status CanHold(const LocalBuffer& buffer, const std::string& form) {
 
 // ---- an update that is staged first
 
+// Set when the caller has cancelled an update, which may be between its halves then.
+using CancelledFlag = std::shared_ptr<std::atomic<bool>>;
+
 // The second half; what was staged for nothing is let go of.
 void ApplyStaged(const std::shared_ptr<Membership>& membership, const BufferPtr& buffer,
-                 UpdateResult staged, const UpdateOptions& options, const Done& done) {
+                 UpdateResult staged, const UpdateOptions& options, const CancelledFlag& cancelled,
+                 const Done& done) {
   const ApplyOptions apply{.timeout = std::max(options.timeout - staged.seconds(), kLeastApplyTime),
                            .drain_timeout = options.drain_timeout,
                            .on_retention = options.on_retention,
@@ -138,23 +144,24 @@ void ApplyStaged(const std::shared_ptr<Membership>& membership, const BufferPtr&
   };
   const absl::Status refused =
       StartApply(*membership, *buffer, apply, ThenHandApply(staged.staged_bytes, finish)).status();
-  if (!refused.ok()) finish(refused);
+  if (!refused.ok()) return finish(refused);
+  if (*cancelled) membership->CancelUpdate(buffer->id());
 }
 
 // `done` runs on th-callback; not when this refuses.
 absl::Status StartStagedUpdate(const std::shared_ptr<Membership>& membership,
                                const BufferPtr& buffer, VersionSelector version,
-                               UpdateOptions options, Done done) {
+                               UpdateOptions options, CancelledFlag cancelled, Done done) {
   TH_RETURN_IF_ERROR(IsNoSnapshot(*buffer));
   StageOptions stage{.floor = options.floor,
                      .timeout = options.timeout,
                      .when_seeding = options.when_seeding,
                      .on_progress = std::exchange(options.on_progress, nullptr)};
-  const auto go_on = [membership, buffer, options,
+  const auto go_on = [membership, buffer, options, cancelled = std::move(cancelled),
                       done = std::move(done)](absl::StatusOr<UpdateResult> staged) {
     if (staged.ok()) staged->beside = false;  // its caller waits
     if (!staged.ok() || !staged->moved()) return done(std::move(staged));
-    ApplyStaged(membership, buffer, *std::move(staged), options, done);
+    ApplyStaged(membership, buffer, *std::move(staged), options, cancelled, done);
   };
   return StartStage(*membership, *buffer, std::move(version), stage,
                     ThenHandStage(buffer->layout()->bytes(), go_on))
@@ -163,21 +170,33 @@ absl::Status StartStagedUpdate(const std::shared_ptr<Membership>& membership,
 
 // Shared with the callback, which may come after the caller has given up.
 struct Awaited {
-  absl::Notification finished;
+  Signal finished;
   absl::StatusOr<UpdateResult> result = absl::UnknownError("not yet");
 };
+
+// Waits for `call`, an update, stage or apply of `buffer`, which ends soon when the calls of this
+// thread are cancelled.
+bool WaitToEnd(Call& call, Membership& membership, const LocalBuffer& buffer, absl::Duration time) {
+  const CancelHook end_if_cancelled([&] { membership.CancelUpdate(buffer.id()); });
+  return call.Wait(time);
+}
 
 absl::StatusOr<UpdateResult> UpdateStaged(const std::shared_ptr<Membership>& membership,
                                           const BufferPtr& buffer, VersionSelector version,
                                           const UpdateOptions& options) {
   const auto awaited = std::make_shared<Awaited>();
-  TH_RETURN_IF_ERROR(StartStagedUpdate(membership, buffer, std::move(version), options,
+  const auto cancelled = std::make_shared<std::atomic<bool>>(false);
+  TH_RETURN_IF_ERROR(StartStagedUpdate(membership, buffer, std::move(version), options, cancelled,
                                        [awaited](absl::StatusOr<UpdateResult> result) {
                                          awaited->result = std::move(result);
                                          awaited->finished.Notify();
                                        }));
   const absl::Duration longest = options.timeout + LongestWait(options) + 2 * kCallGrace;
-  if (!awaited->finished.WaitForNotificationWithTimeout(longest)) return Unanswered("update");
+  const CancelHook end_if_cancelled([&] {
+    *cancelled = true;
+    membership->CancelUpdate(buffer->id());
+  });
+  if (!awaited->finished.Wait(longest)) return Unanswered("update");
   return std::move(awaited->result);
 }
 
@@ -195,7 +214,7 @@ absl::StatusOr<UpdateResult> WeightBuffer::Update(VersionSelector version, Updat
   }
   TH_ASSIGN_OR_RETURN(const CallPtr call, StartUpdate(*impl_->membership, *impl_->buffer,
                                                       std::move(version), options, nullptr));
-  const bool finished = call->Wait(LongestWait(options));
+  const bool finished = WaitToEnd(*call, *impl_->membership, *impl_->buffer, LongestWait(options));
   Disable(*call);
   if (!finished) return Unanswered("update");
   return ComposeUpdateResult(*call);
@@ -208,8 +227,8 @@ void WeightBuffer::UpdateAsync(VersionSelector version, UpdateOptions options, D
   if (!refused.ok()) {
     // Told below.
   } else if (impl_->membership->stages() && !options.in_place) {
-    refused =
-        StartStagedUpdate(impl_->membership, impl_->buffer, std::move(version), options, done);
+    refused = StartStagedUpdate(impl_->membership, impl_->buffer, std::move(version), options,
+                                std::make_shared<std::atomic<bool>>(false), done);
   } else {
     refused = StartUpdate(*impl_->membership, *impl_->buffer, std::move(version), options,
                           ThenHandUpdate(done))
@@ -227,7 +246,7 @@ absl::StatusOr<UpdateResult> WeightBuffer::Stage(VersionSelector version, StageO
   TH_RETURN_IF_ERROR(impl_->membership->CanWait());
   TH_ASSIGN_OR_RETURN(const CallPtr call, StartStage(*impl_->membership, *impl_->buffer,
                                                      std::move(version), options, nullptr));
-  const bool finished = call->Wait(options.timeout);
+  const bool finished = WaitToEnd(*call, *impl_->membership, *impl_->buffer, options.timeout);
   Disable(*call);
   if (!finished) return Unanswered("stage");
   return ComposeStageResult(*call, bytes());
@@ -249,7 +268,9 @@ absl::StatusOr<UpdateResult> WeightBuffer::Apply(ApplyOptions options) {
   TH_RETURN_IF_ERROR(impl_->membership->CanWait());
   TH_ASSIGN_OR_RETURN(const CallPtr call,
                       StartApply(*impl_->membership, *impl_->buffer, options, nullptr));
-  if (!call->Wait(LongestWait(options))) return Unanswered("apply");
+  if (!WaitToEnd(*call, *impl_->membership, *impl_->buffer, LongestWait(options))) {
+    return Unanswered("apply");
+  }
   return ComposeApplyResult(*call, bytes());
 }
 

@@ -138,7 +138,7 @@ void ScenarioCluster::HandOut() {
       outcome.answers.push_back(answer.ok() ? *answer : json());
       if (answer.ok() || !outcome.well) continue;
       outcome.well = false;
-      outcome.error = answer.status().ToString();
+      outcome.error = answer.status().ToString(absl::StatusToStringMode::kWithNoExtraData);
     }
     std::exchange(group->done, nullptr)(outcome);
   }

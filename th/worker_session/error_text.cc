@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "th/protocol/error_fields.h"
 
 namespace th {
 namespace {
@@ -124,8 +125,13 @@ std::string Compose(const ErrorText& text) {
 }
 
 absl::Status ComposeStatus(absl::StatusCode code, const ErrorText& text) {
-  return absl::Status(code == absl::StatusCode::kOk ? absl::StatusCode::kInternal : code,
+  absl::Status status(code == absl::StatusCode::kOk ? absl::StatusCode::kInternal : code,
                       Compose(text));
+  SetFields({.word = std::string(ErrorCodeName(text.code)),
+             .rank = text.rank.has_value() ? Printable(text.rank->ToString()) : "",
+             .event = text.event.ToString()},
+            &status);
+  return status;
 }
 
 }  // namespace th

@@ -76,7 +76,7 @@ struct ErrorText {
 
 // The line. Control characters that came from elsewhere are replaced.
 std::string Compose(const ErrorText& text);
-// The same as a status of `code` (kOk is taken as kInternal).
+// The same as a status of `code` (kOk is taken as kInternal), with its fields (FieldsOf).
 absl::Status ComposeStatus(absl::StatusCode code, const ErrorText& text);
 
 }  // namespace th

@@ -6,6 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "testing/status_matchers.h"
+#include "th/protocol/error_fields.h"
 
 namespace th {
 namespace {
@@ -49,6 +50,16 @@ TEST(ErrorTextTest, TheEventComesLast) {
   ErrorText text = OfUpdate(ErrorCode::kUpdateDeadline);
   text.event = EventId::Of(Epoch(7), 1234);
   EXPECT_THAT(Compose(text), HasSubstr("operation 12 event=7-1234"));
+}
+
+TEST(ErrorTextTest, AStatusHasTheFieldsOfItsText) {
+  ErrorText text = OfUpdate(ErrorCode::kUpdateDeadline);
+  text.event = EventId::Of(Epoch(7), 1234);
+  EXPECT_EQ(FieldsOf(ComposeStatus(absl::StatusCode::kDeadlineExceeded, text)),
+            (ErrorFields{.word = "UPDATE_DEADLINE", .rank = "rollout-3/1", .event = "7-1234"}));
+  EXPECT_EQ(FieldsOf(ComposeStatus(absl::StatusCode::kUnavailable,
+                                   {.code = ErrorCode::kServerUnreachable})),
+            (ErrorFields{.word = "SERVER_UNREACHABLE", .rank = "", .event = ""}));
 }
 
 TEST(ErrorTextTest, GoldenFailedUpdateWithOneSource) {

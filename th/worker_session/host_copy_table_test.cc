@@ -100,6 +100,7 @@ class Scene {
     const SessionAnswer answer = worker_.Handle(event::Stage{CallId(++call_), buffer_, {}});
     if (answer.status.ok()) number_ = OperationNumber(++stages_);
   }
+  void Cancel() { worker_.Handle(event::CancelUpdate{buffer_}); }
   void Discard() { worker_.Handle(event::DiscardStaged{buffer_}); }
   void UnregisterOriginal() { worker_.Handle(event::UnregisterBuffer{buffer_}); }
   void LetGo() { worker_.Handle(event::ReaderReleased{kReader}); }
@@ -191,6 +192,7 @@ std::vector<Named> Events() {
       {"the last reader lets go", [](Scene& s) { s.LetGo(); }},
       {"verb Stage", [](Scene& s) { s.TryStage(); }},
       {"verb Discard", [](Scene& s) { s.Discard(); }},
+      {"the caller cancels", [](Scene& s) { s.Cancel(); }},
       {"the original is unregistered", [](Scene& s) { s.UnregisterOriginal(); }},
   };
 }

@@ -88,6 +88,7 @@ void StageAndApply(SessionHarness& worker, BufferId buffer) {
                 UpdateOutcome::kMoved, kNext);
   ASSERT_EQ(worker.session.staged_version(buffer), kNext);
   ASSERT_OK(worker.Handle(event::Apply{CallId(4), buffer, {}}).status);
+  worker.Handle(event::CancelUpdate{buffer});
   worker.Finish({buffer, OperationNumber(3)}, OperationKind::kUpdate, absl::AbortedError("no"));
   worker.Handle(event::DiscardStaged{buffer});
 }

@@ -90,6 +90,11 @@ struct Apply {
 struct DiscardStaged {
   BufferId buffer;
 };
+// The Update, Stage or Apply of the buffer that is under way ends CANCELLED, as one that has failed
+// here: for the other ranks too. What was staged before stays. Never refused.
+struct CancelUpdate {
+  BufferId buffer;
+};
 struct Reset {
   BufferId buffer;
 };
@@ -213,16 +218,15 @@ struct Tick {};  // at NextDeadline, or whenever
 
 }  // namespace event
 
-using SessionEvent =
-    std::variant<event::Start, event::Leave, event::Preempt, event::RegisterBuffer,
-                 event::UnregisterBuffer, event::Publish, event::Unpublish, event::Update,
-                 event::Stage, event::Apply, event::DiscardStaged, event::Reset, event::Command,
-                 event::BeginStream, event::RegisterStreamBuffer, event::FailStream,
-                 event::EndStream, event::StreamOpened, event::StreamClosed, event::ServerSaid,
-                 event::AdmissionAsked, event::ReaderBytesMoved, event::ReaderReleased,
-                 event::FirstWrite, event::FillProgressed, event::AllReceived, event::FillCompleted,
-                 event::FillFailed, event::FillStopped, event::SourceFailed, event::SourceSuspected,
-                 event::OffloadAllocated, event::Sealed, event::Tick>;
+using SessionEvent = std::variant<
+    event::Start, event::Leave, event::Preempt, event::RegisterBuffer, event::UnregisterBuffer,
+    event::Publish, event::Unpublish, event::Update, event::Stage, event::Apply,
+    event::DiscardStaged, event::CancelUpdate, event::Reset, event::Command, event::BeginStream,
+    event::RegisterStreamBuffer, event::FailStream, event::EndStream, event::StreamOpened,
+    event::StreamClosed, event::ServerSaid, event::AdmissionAsked, event::ReaderBytesMoved,
+    event::ReaderReleased, event::FirstWrite, event::FillProgressed, event::AllReceived,
+    event::FillCompleted, event::FillFailed, event::FillStopped, event::SourceFailed,
+    event::SourceSuspected, event::OffloadAllocated, event::Sealed, event::Tick>;
 
 // What an event is answered with at once. The end of a call comes later, as an output.
 struct SessionAnswer {

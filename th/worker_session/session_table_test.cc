@@ -154,6 +154,7 @@ class Scene {
     verb_ = worker_.Handle(event::Publish{CallId(99), buffer_, {.label = kOther.label}}).status;
   }
   void TryUnpublish() { verb_ = worker_.Handle(event::Unpublish{CallId(99), buffer_, {}}).status; }
+  void Cancel() { worker_.Handle(event::CancelUpdate{buffer_}); }
   void TryUpdate() { verb_ = worker_.Handle(event::Update{CallId(99), buffer_, {}}).status; }
 
   // ---- what is seen
@@ -309,6 +310,7 @@ std::vector<Named> Events() {
       {"verb Update", [](Scene& s) { s.TryUpdate(); }},
       {"verb Reset", [](Scene& s) { s.TryReset(); }},
       {"verb Rebind", [](Scene& s) { s.TryRebind(); }},
+      {"the caller cancels", [](Scene& s) { s.Cancel(); }},
   };
 }
 

@@ -22,6 +22,9 @@ absl::Status BeginApply(State& state, Buffer& original, CallId call, UpdateReque
                         absl::Time now);
 // Ends a Stage that is under way (CANCELLED), lets go of what is held. Nothing to do is no error.
 void DiscardStaged(State& state, BufferId original, absl::Time now);
+// Ends the update of `original` that is under way, or its Stage (CANCELLED). Nothing to do is no
+// error.
+void CancelUpdate(State& state, BufferId original, absl::Time now);
 // The version that is staged for `original`, and not let go of; an empty sequence: none.
 VersionInfo StagedVersion(const State& state, BufferId original);
 

@@ -158,6 +158,10 @@ struct WorkerSession::EventHandler {
     session::DiscardStaged(state, verb.buffer, now);
     impl.Finish(now);
   }
+  void operator()(const event::CancelUpdate& verb) {
+    session::CancelUpdate(state, verb.buffer, now);
+    impl.Finish(now);
+  }
   absl::Status operator()(const event::Reset& verb) {
     return impl.Call(verb.buffer, now, [&](session::Buffer& found) {
       return session::ResetBuffer(state, found, now);

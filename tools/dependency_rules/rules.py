@@ -34,6 +34,7 @@ ORDER = [
 # of those above it may use it in turn. A program that is only run (`data`) counts for nothing: it is not linked.
 TESTING = {
     "testing": None,
+    "testing/abi": "th/client",
     "testing/binaries": None,
     "testing/cluster": "th/controlled_rank",
     "testing/end_to_end": "th/controlled_rank",

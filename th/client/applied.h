@@ -1,0 +1,21 @@
+// Which groups hold a version whole, as the server lists them: what Controller::WaitApplied looks
+// at. Pure.
+#ifndef TH_CLIENT_APPLIED_H_
+#define TH_CLIENT_APPLIED_H_
+
+#include <string>
+#include <vector>
+
+#include "th/client/client.h"
+#include "th/protocol/catalog.h"
+#include "th/weights/version.h"
+
+namespace th {
+
+// Of `groups`, in their order. `model` null: the server knows no such model.
+AppliedResult FindApplied(const CatalogModel* model, const VersionInfo& version,
+                          const std::vector<std::string>& groups);
+
+}  // namespace th
+
+#endif  // TH_CLIENT_APPLIED_H_
