@@ -1,6 +1,6 @@
 /* The first header of ABI version 1, as programs may have been compiled with it: frozen. */
-/* TensorHub's C ABI: join, publish, update from any language. libtensorhub.so exports these functions
- * and nothing else.
+/* TensorHub's C ABI: join, publish, update from any language. libtensorhub.so exports these
+ * functions and nothing else.
  *
  *   th_join_options join = TH_JOIN_OPTIONS_INIT;
  *   join.server = "10.0.0.1:7077"; join.run = "r1"; join.model = "qwen3-8b";
@@ -16,20 +16,20 @@
  *   th_client_free(hub);
  *
  * Versions. TH_ABI_VERSION rises when something here changes incompatibly; th_abi_version() tells
- * that of the library loaded. Within one ABI version functions are only added, and structs only grow at their
- * end: each begins with `struct_size`, which the _INIT macros set, and what a caller's struct does
- * not reach has its default. Zero and NULL in a field mean its default too.
+ * that of the library loaded. Within one ABI version functions are only added, and structs only
+ * grow at their end: each begins with `struct_size`, which the _INIT macros set, and what a
+ * caller's struct does not reach has its default. Zero and NULL in a field mean its default too.
  *
- * Errors. Every function that can fail returns a th_status; th_last_error() then has the text. Nothing
- * aborts, nothing is thrown. A NULL handle or a NULL out-parameter that is needed is
+ * Errors. Every function that can fail returns a th_status; th_last_error() then has the text.
+ * Nothing aborts, nothing is thrown. A NULL handle or a NULL out-parameter that is needed is
  * TH_INVALID_ARGUMENT.
  *
  * Strings are UTF-8 and NUL-terminated. Those returned through `char**` are JSON, the caller's to
  * free with th_string_free; where the parameter is NULL none is made. Times are in seconds.
  *
  * Threads. All functions may be called on any thread. Handles are not counted: a handle must not be
- * used during or after its free. Free buffers before their client, or after; calls on a buffer whose client
- * is gone return TH_CANCELLED. After a fork every call in the child returns
+ * used during or after its free. Free buffers before their client, or after; calls on a buffer
+ * whose client is gone return TH_CANCELLED. After a fork every call in the child returns
  * TH_FAILED_PRECONDITION. The functions block (releasing Python's GIL, as ctypes does, is enough).
  */
 #ifndef TH_CLIENT_TENSORHUB_H_
@@ -52,12 +52,12 @@ extern "C" {
 /* The canonical codes, as gRPC numbers them. */
 typedef enum th_status {
   TH_OK = 0,
-  TH_CANCELLED = 1,           /* the client has left */
+  TH_CANCELLED = 1, /* the client has left */
   TH_UNKNOWN = 2,
   TH_INVALID_ARGUMENT = 3,
   TH_DEADLINE_EXCEEDED = 4,
   TH_NOT_FOUND = 5,
-  TH_ALREADY_EXISTS = 6,      /* another live worker holds the rank */
+  TH_ALREADY_EXISTS = 6, /* another live worker holds the rank */
   TH_PERMISSION_DENIED = 7,
   TH_RESOURCE_EXHAUSTED = 8,  /* the text names the limit */
   TH_FAILED_PRECONDITION = 9, /* a verb in the wrong state; a forked child */
@@ -65,8 +65,8 @@ typedef enum th_status {
   TH_OUT_OF_RANGE = 11,
   TH_UNIMPLEMENTED = 12,
   TH_INTERNAL = 13,
-  TH_UNAVAILABLE = 14,        /* no server */
-  TH_DATA_LOSS = 15,          /* sums that disagree */
+  TH_UNAVAILABLE = 14, /* no server */
+  TH_DATA_LOSS = 15,   /* sums that disagree */
   TH_UNAUTHENTICATED = 16
 } th_status;
 
@@ -92,12 +92,13 @@ typedef struct th_join_options {
   int32_t spot;         /* nonzero: may vanish at short notice */
   double join_timeout;  /* 0: 10 */
   /* The data plane, shared by all clients of the process: the first one decides. */
-  const char* data_address;        /* NULL: the address that leads to the server */
-  uint32_t data_threads;           /* 0: 2 */
-  uint32_t connections_per_source; /* 0: 2 */
+  const char* data_address;         /* NULL: the address that leads to the server */
+  uint32_t data_threads;            /* 0: 2 */
+  uint32_t connections_per_source;  /* 0: 2 */
   uint64_t uplink_bytes_per_second; /* 0: no cap */
 } th_join_options;
-#define TH_JOIN_OPTIONS_INIT {sizeof(th_join_options)}
+#define TH_JOIN_OPTIONS_INIT \
+  { sizeof(th_join_options) }
 
 typedef struct th_tensor {
   size_t struct_size; /* the same in all tensors of an array: its stride */
@@ -105,12 +106,12 @@ typedef struct th_tensor {
   const char* dtype;    /* safetensors' names: "BF16", "F8_E4M3"; NULL: opaque, `bytes` says all */
   const int64_t* shape; /* this shard's part; NULL with 0 dimensions: a scalar */
   size_t dimensions;
-  uint64_t bytes; /* 0: from dtype and shape */
-  void* data;     /* must outlive the buffer; never written while published */
+  uint64_t bytes;              /* 0: from dtype and shape */
+  void* data;                  /* must outlive the buffer; never written while published */
   const int64_t* global_shape; /* NULL: `shape` */
   const int64_t* slice_begin;  /* NULL: zeros */
   const int64_t* strides;      /* in elements; NULL: contiguous. Others are refused */
-  const char* alias_of;        /* the tensor whose storage this one shares; NULL: found by address */
+  const char* alias_of; /* the tensor whose storage this one shares; NULL: found by address */
 } th_tensor;
 
 typedef struct th_register_options {
@@ -120,21 +121,24 @@ typedef struct th_register_options {
   uint64_t segment_bytes; /* 0: chosen from the shard's size */
   int32_t no_checksums;   /* nonzero: none are taken */
 } th_register_options;
-#define TH_REGISTER_OPTIONS_INIT {sizeof(th_register_options)}
+#define TH_REGISTER_OPTIONS_INIT \
+  { sizeof(th_register_options) }
 
 typedef struct th_publish_options {
   size_t struct_size;
   const char* attributes; /* a JSON object of strings, handed to readers; NULL: none */
   double timeout;         /* for all ranks to have published; 0: 60 */
 } th_publish_options;
-#define TH_PUBLISH_OPTIONS_INIT {sizeof(th_publish_options)}
+#define TH_PUBLISH_OPTIONS_INIT \
+  { sizeof(th_publish_options) }
 
 typedef struct th_unpublish_options {
   size_t struct_size;
   double drain_timeout; /* 0: 5 */
   double timeout;       /* 0: 60 */
 } th_unpublish_options;
-#define TH_UNPUBLISH_OPTIONS_INIT {sizeof(th_unpublish_options)}
+#define TH_UNPUBLISH_OPTIONS_INIT \
+  { sizeof(th_unpublish_options) }
 
 typedef struct th_update_options {
   size_t struct_size;
@@ -142,7 +146,8 @@ typedef struct th_update_options {
   double drain_timeout; /* 0: 5 */
   const char* floor;    /* "#epoch.number": nothing older; NULL: no floor */
 } th_update_options;
-#define TH_UPDATE_OPTIONS_INIT {sizeof(th_update_options)}
+#define TH_UPDATE_OPTIONS_INIT \
+  { sizeof(th_update_options) }
 
 /* TH_ABI_VERSION of the library that is loaded. */
 TH_EXPORT uint32_t th_abi_version(void);
@@ -153,7 +158,8 @@ TH_EXPORT void th_string_free(char* text);
 
 /* Connects and joins. */
 TH_EXPORT th_status th_join(const th_join_options* options, th_client** client);
-/* Tells the server and cuts readers; buffers' calls return TH_CANCELLED from then on. Idempotent. */
+/* Tells the server and cuts readers; buffers' calls return TH_CANCELLED from then on. Idempotent.
+ */
 TH_EXPORT th_status th_leave(th_client* client, double timeout);
 /* Leaves if need be. NULL is ignored. */
 TH_EXPORT void th_client_free(th_client* client);
@@ -179,10 +185,10 @@ TH_EXPORT th_status th_await_sealed(th_buffer* buffer, double timeout);
 /* Takes the buffer back; TH_OK: it may be written. */
 TH_EXPORT th_status th_unpublish(th_buffer* buffer, const th_unpublish_options* options);
 /* Moves the buffer, on all ranks of the group, to `version`: "latest", a label, or "#epoch.number".
- * *result: {"outcome", "reason", "version", "seconds", "bytes_received", "reroutes", "sources", ...}. */
+ * *result: {"outcome", "reason", "version", "seconds", "bytes_received", "reroutes", "sources",
+ * ...}. */
 TH_EXPORT th_status th_update(th_buffer* buffer, const char* version,
-                              const th_update_options* options, th_outcome* outcome,
-                              char** result);
+                              const th_update_options* options, th_outcome* outcome, char** result);
 
 /* Other addresses for the same tensors. Only while writable or undefined. */
 TH_EXPORT th_status th_rebind(th_buffer* buffer, const th_tensor* tensors, size_t count);
