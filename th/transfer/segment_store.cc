@@ -543,14 +543,9 @@ std::vector<SegmentSum> SegmentStore::SumsOf(SegmentRange asked, size_t max_coun
 }
 
 SegmentSum SegmentStore::Compute(SegmentIndex segment) const {
-  const SegmentPieces pieces = layout_->PiecesOf(segment);
-  const auto address = [&](const SegmentPiece& piece) {
-    return static_cast<const char*>(storages_[piece.storage]) + piece.offset;
-  };
-  if (pieces.size() == 1) return SumBytes(address(pieces[0]), pieces[0].bytes);
-  SegmentHasher hasher;
-  for (const SegmentPiece& piece : pieces) hasher.Update(address(piece), piece.bytes);
-  return hasher.Finish();
+  std::vector<iovec> pieces;
+  AppendPieces(segment, &pieces);
+  return SumPieces(pieces, layout_->checksum());
 }
 
 void SegmentStore::AppendPieces(SegmentIndex segment, std::vector<iovec>* iov) const {

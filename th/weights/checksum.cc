@@ -108,6 +108,14 @@ SegmentSum SumBytes(const void* data, size_t bytes) {
   return SumOfLeaves(absl::MakeConstSpan(leaves.data(), count));
 }
 
+SegmentSum SumPieces(absl::Span<const iovec> pieces, ChecksumAlgorithm checksum) {
+  if (checksum == ChecksumAlgorithm::kNone) return 0;
+  if (pieces.size() == 1) return SumBytes(pieces[0].iov_base, pieces[0].iov_len);
+  SegmentHasher hasher;
+  for (const iovec& piece : pieces) hasher.Update(piece.iov_base, piece.iov_len);
+  return hasher.Finish();
+}
+
 SegmentSum SumOfLeaf(const void* data, size_t bytes) { return Xxh3(data, bytes); }
 
 SegmentSum SumOfLeaves(absl::Span<const SegmentSum> leaves) {

@@ -19,6 +19,8 @@
 #ifndef TH_WEIGHTS_CHECKSUM_H_
 #define TH_WEIGHTS_CHECKSUM_H_
 
+#include <sys/uio.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -65,6 +67,9 @@ class SegmentHasher {
 
 // The sum of a segment that lies in one contiguous run of bytes.
 SegmentSum SumBytes(const void* data, size_t bytes);
+
+// The sum of a segment that lies in `pieces`, in their order; 0 for ChecksumAlgorithm::kNone.
+SegmentSum SumPieces(absl::Span<const iovec> pieces, ChecksumAlgorithm checksum);
 
 // The sum of one leaf, of at most kLeafBytes.
 SegmentSum SumOfLeaf(const void* data, size_t bytes);

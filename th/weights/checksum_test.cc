@@ -105,6 +105,17 @@ TEST(ChecksumTest, DoesNotDependOnHowTheBytesAreCut) {
   }
 }
 
+TEST(ChecksumTest, PiecesSumAsTheBytesInTheirOrder) {
+  std::string data = Ramp(3 * kLeafBytes + 5);
+  const SegmentSum whole = SumBytes(data.data(), data.size());
+  EXPECT_EQ(SumPieces({{data.data(), data.size()}}, ChecksumAlgorithm::kXxh3Leaves), whole);
+  const iovec front{data.data(), 7}, middle{data.data() + 7, kLeafBytes},
+      back{data.data() + 7 + kLeafBytes, data.size() - 7 - kLeafBytes};
+  EXPECT_EQ(SumPieces({front, middle, back}, ChecksumAlgorithm::kXxh3Leaves), whole);
+  EXPECT_NE(SumPieces({middle, front, back}, ChecksumAlgorithm::kXxh3Leaves), whole);
+  EXPECT_EQ(SumPieces({front, middle, back}, ChecksumAlgorithm::kNone), SegmentSum{0});
+}
+
 TEST(ChecksumTest, NoticesEveryFlippedBit) {
   std::string data = Ramp(4096);
   const SegmentSum good = SumBytes(data.data(), data.size());

@@ -6,14 +6,6 @@
 
 namespace th::stream {
 
-SegmentSum SumOf(absl::Span<const iovec> pieces, ChecksumAlgorithm checksum) {
-  if (checksum == ChecksumAlgorithm::kNone) return 0;
-  if (pieces.size() == 1) return SumBytes(pieces[0].iov_base, pieces[0].iov_len);
-  SegmentHasher hasher;
-  for (const iovec& piece : pieces) hasher.Update(piece.iov_base, piece.iov_len);
-  return hasher.Finish();
-}
-
 void LocatedReads::Start(const SegmentHeader& segment, absl::Span<const Located::Piece> from,
                          std::vector<iovec> into, absl::Time now) {
   if (readings_.empty()) moved_at_ = now;
@@ -48,7 +40,7 @@ std::variant<LocatedReads::Answer, LocatedReads::Failure> LocatedReads::Finish(
   moved_at_ = now;
   return Answer{.segment = reading.segment,
                 .landed = true,
-                .computed = read.sum.has_value() ? *read.sum : SumOf(reading.into, checksum_)};
+                .computed = read.sum.has_value() ? *read.sum : SumPieces(reading.into, checksum_)};
 }
 
 absl::Status LocatedReads::CheckControl(const RemoteMemory::Read::Control& control) const {

@@ -35,9 +35,6 @@
 
 namespace th::stream {
 
-// The sum of the bytes that lie in `pieces`; 0 without a checksum.
-SegmentSum SumOf(absl::Span<const iovec> pieces, ChecksumAlgorithm checksum);
-
 class LocatedReads {
  public:
   // The buffer to which the source has admitted the reader.

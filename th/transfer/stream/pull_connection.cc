@@ -480,7 +480,7 @@ bool PullConnection::WantsSegment(const SegmentHeader& header, RemoteMemory* wri
 void PullConnection::FinishSegment() {
   owner_->OnConnectionSegment(
       setup_.number, segment_, landing_,
-      landing_ ? SumOf(destination_, setup_.layout->checksum()) : SegmentSum(0));
+      landing_ ? SumPieces(destination_, setup_.layout->checksum()) : SegmentSum(0));
 }
 
 // ---- out of the source's memory
