@@ -14,11 +14,11 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-constexpr char kFakeCuda[] = "th/doctor/libfake_cuda.so";
-constexpr char kFakeVerbs[] = "th/doctor/libfake_verbs.so";
+constexpr char kStubCuda[] = "th/doctor/libstub_cuda.so";
+constexpr char kStubVerbs[] = "th/doctor/libstub_verbs.so";
 
 TEST(SystemFactsTest, AsksTheVerbsLibraryForItsDevices) {
-  const VerbsLibraryFacts facts = AskVerbsLibrary(kFakeVerbs);
+  const VerbsLibraryFacts facts = AskVerbsLibrary(kStubVerbs);
   EXPECT_TRUE(facts.library.opened) << facts.library.error;
   EXPECT_THAT(facts.device_names, ElementsAre("a", "b"));
 }
@@ -34,32 +34,32 @@ TEST(SystemFactsTest, ALibraryThatIsNotThereIsSaidInTheLinkersWords) {
 }
 
 TEST(SystemFactsTest, ALibraryOfAnotherKindIsRefused) {
-  const VerbsLibraryFacts verbs = AskVerbsLibrary(kFakeCuda);
+  const VerbsLibraryFacts verbs = AskVerbsLibrary(kStubCuda);
   EXPECT_FALSE(verbs.library.opened);
   EXPECT_THAT(verbs.library.error, HasSubstr("ibv_"));
   GpuFacts gpu;
-  AskCudaLibrary(kFakeVerbs, &gpu);
+  AskCudaLibrary(kStubVerbs, &gpu);
   EXPECT_FALSE(gpu.library.opened);
   EXPECT_THAT(gpu.library.error, HasSubstr("cu"));
 }
 
 TEST(SystemFactsTest, AsksTheCudaLibraryForVersionAndGpus) {
   GpuFacts gpu;
-  AskCudaLibrary(kFakeCuda, &gpu);
+  AskCudaLibrary(kStubCuda, &gpu);
   EXPECT_TRUE(gpu.library.opened) << gpu.library.error;
   EXPECT_EQ(gpu.init_error, 0);
   EXPECT_EQ(gpu.driver_version, 13000);
   ASSERT_THAT(gpu.gpus, SizeIs(2));
-  EXPECT_EQ(gpu.gpus[0].name, "Fake GPU 0");
+  EXPECT_EQ(gpu.gpus[0].name, "Stub GPU 0");
   EXPECT_TRUE(gpu.gpus[0].dma_buf);
   EXPECT_FALSE(gpu.gpus[1].dma_buf);
 }
 
 TEST(SystemFactsTest, AnErrorOfCudaIsKept) {
-  setenv("FAKE_CUDA_INIT_ERROR", "802", 1);
+  setenv("STUB_CUDA_INIT_ERROR", "802", 1);
   GpuFacts gpu;
-  AskCudaLibrary(kFakeCuda, &gpu);
-  unsetenv("FAKE_CUDA_INIT_ERROR");
+  AskCudaLibrary(kStubCuda, &gpu);
+  unsetenv("STUB_CUDA_INIT_ERROR");
   EXPECT_EQ(gpu.init_error, 802);
   EXPECT_EQ(gpu.driver_version, 13000);
   EXPECT_THAT(gpu.gpus, IsEmpty());

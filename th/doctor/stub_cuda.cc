@@ -1,12 +1,12 @@
 // Stands in for CUDA's driver library: two GPUs, the second without DMA-BUF. The variable
-// FAKE_CUDA_INIT_ERROR makes cuInit fail.
+// STUB_CUDA_INIT_ERROR makes cuInit fail.
 #include <cstdio>
 #include <cstdlib>
 
 extern "C" {
 
 int cuInit(unsigned) {
-  const char* error = getenv("FAKE_CUDA_INIT_ERROR");
+  const char* error = getenv("STUB_CUDA_INIT_ERROR");
   return error == nullptr ? 0 : atoi(error);
 }
 int cuDriverGetVersion(int* version) {
@@ -22,7 +22,7 @@ int cuDeviceGet(int* device, int ordinal) {
   return 0;
 }
 int cuDeviceGetName(char* name, int size, int device) {
-  snprintf(name, static_cast<size_t>(size), "Fake GPU %d", device);
+  snprintf(name, static_cast<size_t>(size), "Stub GPU %d", device);
   return 0;
 }
 int cuDeviceGetAttribute(int* value, int attribute, int device) {
