@@ -1,10 +1,24 @@
 // One accepted connection: the socket, the frames and the bytes around a ServingSession, which
-// decides everything else. What goes out is either words (control frames), at frame boundaries and
-// past the uplink's cap, or segments straight from the buffer, some at a time. Over a medium whose
-// readers read this process's memory a segment is no payload but the places where it lies; it has
-// left when the reader says that it has landed. A segment that is not all in host memory leaves as
-// payload, from a copy in pinned memory, of which some are made ahead (OutgoingStaging), unless the
-// readers of the medium reach device memory.
+// decides everything else and draws the states. What goes out is either words (control frames), at
+// frame boundaries and past the uplink's cap, or segments straight from the buffer, some at a time.
+// Over a medium whose readers read this process's memory a segment is no payload but the places
+// where it lies; it has left when the reader says that it has landed. A segment that is not all in
+// host memory leaves as payload, from a copy in pinned memory, of which some are made ahead
+// (OutgoingStaging), unless the readers of the medium reach device memory.
+//
+// A connection that has something to send may have to wait for one of these:
+//
+//   it waits because           | as it notes in      | until
+//   ---------------------------+---------------------+------------------------------------
+//   its turn is over           | resting_            | HandleTurn, which it has posted
+//   the socket is full         | events_ (EPOLLOUT)  | OnReady
+//   the uplink is exhausted    | retrying_           | HandleRetry, by a timer
+//   no segment has arrived     | wait_               | the store calls, or more is asked for
+//   no copy is in its slot     | staging_            | HandleStaging
+//   the reader has to read     | located_            | HandleLanded
+//
+// source_connection.cc has the connection's way from its beginning to its end,
+// source_connection_requests.cc what the reader says, source_connection_sending.cc what goes out.
 //
 // Owned by the loop that watches it; every method runs on that loop unless said otherwise.
 #ifndef TH_TRANSFER_STREAM_SOURCE_CONNECTION_H_
@@ -26,6 +40,7 @@
 #include "th/pipeline_replicator/serving_session.h"
 #include "th/transfer/stream/event_loop.h"
 #include "th/transfer/stream/frames.h"
+#include "th/transfer/stream/located_segments.h"
 #include "th/transfer/stream/medium.h"
 #include "th/transfer/stream/outbox.h"
 #include "th/transfer/stream/outgoing_staging.h"
@@ -81,6 +96,7 @@ class SourceConnection : public EventLoop::Handler,
   void Do(const SendClose& close);
   void Do(const Disconnect& end);
   void SetTimer();
+  void HandleDeadline();
 
   // Slots that are kept for a reader that takes nothing.
   bool AwaitsReader() const;
@@ -90,6 +106,8 @@ class SourceConnection : public EventLoop::Handler,
   // Sending.
   void Pump();
   bool SendSome(uint64_t* budget);
+  void HandleTurn();
+  void HandleRetry();
   void NoteSent(uint64_t bytes, absl::Time now);
   // True if the content of the outbox counts against the uplink's cap.
   bool PaysUplink() const { return payload_in_outbox_ > 0 && table_->IsCapped(*transfer_); }
@@ -103,10 +121,10 @@ class SourceConnection : public EventLoop::Handler,
   void StageAhead();
   void HandleStaging(const absl::Status& status);
   void SendStaged(SegmentIndex segment);
+  // True while the reader may be told of another segment that it has to read itself.
   bool MayLocateMore() const;
   Places PlacesOf(SegmentIndex segment);
   void Locate(SegmentIndex segment, std::vector<Located::Piece> places);
-  void ForgetLocated();
   // Everything that was polled has left: the socket's part, and what the reader had to read itself.
   bool AllLeft() const { return outbox_.empty() && words_.empty() && located_.empty(); }
   void WaitForSegments();
@@ -140,8 +158,7 @@ class SourceConnection : public EventLoop::Handler,
   // For the next frame boundary; the session says at most one Alive beside its other words.
   std::deque<std::string> words_;
   uint64_t payload_in_outbox_ = 0;
-  std::deque<SegmentIndex> located_;  // that the reader has not said to have landed, in order
-  uint64_t bytes_located_ = 0;        // of these
+  LocatedSegments located_;
   std::shared_ptr<OutgoingStaging> staging_;  // shared with what it has begun; set by Start
   // In device memory that the reader cannot read where it lies, though it might: they go as copies.
   SegmentSet not_located_;
