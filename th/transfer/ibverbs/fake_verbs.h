@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "th/transfer/ibverbs/host_registrations.h"
 #include "th/transfer/ibverbs/rdma_device.h"
-#include "th/transfer/ibverbs/registration_cache.h"
 #include "th/transfer/ibverbs/verbs_library.h"
 
 namespace th::ibverbs {

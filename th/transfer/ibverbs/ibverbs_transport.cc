@@ -7,9 +7,9 @@
 #include "absl/strings/string_view.h"
 #include "th/transfer/ibverbs/fabric_address.h"
 #include "th/transfer/ibverbs/gpu_registrations.h"
+#include "th/transfer/ibverbs/host_registrations.h"
 #include "th/transfer/ibverbs/memory_owner.h"
 #include "th/transfer/ibverbs/rdma_device.h"
-#include "th/transfer/ibverbs/registration_cache.h"
 #include "th/transfer/ibverbs/verbs_library.h"
 #include "th/transfer/stream/medium.h"
 #include "th/transfer/stream/socket.h"
@@ -24,15 +24,15 @@ namespace {
 using ibverbs::Fabric;
 using ibverbs::FabricAddress;
 using ibverbs::GpuRegistrations;
+using ibverbs::HostRegistrations;
 using ibverbs::MemoryOwner;
 using ibverbs::MemoryRange;
 using ibverbs::OwnerOf;
-using ibverbs::RegistrationCache;
 using stream::SocketAddress;
 
 class RegisteredMemory final : public AttachedMemory {
  public:
-  RegisteredMemory(std::shared_ptr<RegistrationCache> cache, uint64_t attachment)
+  RegisteredMemory(std::shared_ptr<HostRegistrations> cache, uint64_t attachment)
       : cache_(std::move(cache)), attachment_(attachment) {}
   ~RegisteredMemory() override {
     cache_->Detach(attachment_);
@@ -45,7 +45,7 @@ class RegisteredMemory final : public AttachedMemory {
   std::string how() const override { return of_gpus_.how; }
 
  private:
-  const std::shared_ptr<RegistrationCache> cache_;  // may outlive the transport
+  const std::shared_ptr<HostRegistrations> cache_;  // may outlive the transport
   const uint64_t attachment_;
   std::shared_ptr<GpuRegistrations> gpus_;  // likewise; null: no memory of a GPU
   GpuRegistrations::Attached of_gpus_;

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "th/transfer/ibverbs/registration_cache.h"
+#include "th/transfer/ibverbs/host_registrations.h"
 
 namespace th::ibverbs {
 

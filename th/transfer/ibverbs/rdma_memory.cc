@@ -648,8 +648,8 @@ absl::StatusOr<std::shared_ptr<const Fabric>> Fabric::Of(
   std::shared_ptr<Fabric> fabric(new Fabric);
   fabric->devices_ = std::move(devices);
   const auto budget = std::make_shared<RegistrationBudget>(options.max_registered_bytes);
-  fabric->memory_ = std::make_shared<RegistrationCache>(
-      fabric->devices_, RegistrationCache::Options{.budget = budget});
+  fabric->memory_ = std::make_shared<HostRegistrations>(
+      fabric->devices_, HostRegistrations::Options{.budget = budget});
   if (options.gpus == nullptr) options.gpus = [] { return nullptr; };
   fabric->gpu_memory_ =
       std::make_shared<GpuRegistrations>(fabric->devices_, std::move(options.gpus), budget);

@@ -38,11 +38,11 @@
 #include "th/transfer/ibverbs/gpu_landings.h"
 #include "th/transfer/ibverbs/gpu_registrations.h"
 #include "th/transfer/ibverbs/handshake.h"
+#include "th/transfer/ibverbs/host_registrations.h"
 #include "th/transfer/ibverbs/memory_owner.h"
 #include "th/transfer/ibverbs/queue_pair.h"
 #include "th/transfer/ibverbs/rdma_device.h"
 #include "th/transfer/ibverbs/registered_buffer.h"
-#include "th/transfer/ibverbs/registration_cache.h"
 #include "th/transfer/stream/remote_memory.h"
 
 namespace th::ibverbs {
@@ -117,7 +117,7 @@ class Fabric {
   const std::vector<std::shared_ptr<const RdmaDevice>>& devices() const { return devices_; }
   // The places in devices() of those whose port is active now.
   std::vector<size_t> ActiveDevices() const;
-  const std::shared_ptr<RegistrationCache>& memory() const { return memory_; }
+  const std::shared_ptr<HostRegistrations>& memory() const { return memory_; }
   const std::shared_ptr<GpuRegistrations>& gpu_memory() const { return gpu_memory_; }
   GpuLandings& gpu_landings() const { return *gpu_landings_; }
   // A random word of this process, for readers to prove that they can read its memory.
@@ -131,7 +131,7 @@ class Fabric {
 
   std::vector<std::shared_ptr<const RdmaDevice>> devices_;
   // Shared with the handles of Attach.
-  std::shared_ptr<RegistrationCache> memory_;
+  std::shared_ptr<HostRegistrations> memory_;
   std::shared_ptr<GpuRegistrations> gpu_memory_;
   std::unique_ptr<GpuLandings> gpu_landings_;
   std::vector<std::unique_ptr<RegisteredBuffer>> words_;

@@ -22,9 +22,9 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "testing/status_matchers.h"
+#include "th/transfer/ibverbs/host_registrations.h"
 #include "th/transfer/ibverbs/queue_pair.h"
 #include "th/transfer/ibverbs/rdma_device.h"
-#include "th/transfer/ibverbs/registration_cache.h"
 #include "th/transfer/ibverbs/verbs_library.h"
 #include "th/transfer/monotonic_clock.h"
 
@@ -99,10 +99,10 @@ class RdmaReadTest : public ::testing::Test {
   void SetUp() override {
     devices_ = TwoDevices();
     ASSERT_GE(devices_.size(), 2U);
-    source_memory_ = std::make_unique<RegistrationCache>(
-        std::vector<std::shared_ptr<const RdmaDevice>>{devices_[0]}, RegistrationCache::Options());
-    reader_memory_ = std::make_unique<RegistrationCache>(
-        std::vector<std::shared_ptr<const RdmaDevice>>{devices_[1]}, RegistrationCache::Options());
+    source_memory_ = std::make_unique<HostRegistrations>(
+        std::vector<std::shared_ptr<const RdmaDevice>>{devices_[0]}, HostRegistrations::Options());
+    reader_memory_ = std::make_unique<HostRegistrations>(
+        std::vector<std::shared_ptr<const RdmaDevice>>{devices_[1]}, HostRegistrations::Options());
   }
 
   void Connect(QueuePair::Options reader = {}) {
@@ -135,7 +135,7 @@ class RdmaReadTest : public ::testing::Test {
   }
 
   std::vector<std::shared_ptr<const RdmaDevice>> devices_;
-  std::unique_ptr<RegistrationCache> source_memory_, reader_memory_;
+  std::unique_ptr<HostRegistrations> source_memory_, reader_memory_;
   uint64_t source_attachment_ = 0, reader_attachment_ = 0;
   std::unique_ptr<QueuePair> source_, reader_;
 };
@@ -346,7 +346,7 @@ struct Offer {
 // A child that offers `bytes` of memory and then does nothing more.
 [[noreturn]] void ServeForever(int fd, size_t bytes) {
   const auto devices = TwoDevices();
-  RegistrationCache memory({devices[0]}, {});
+  HostRegistrations memory({devices[0]}, {});
   Bytes from(bytes, 0x33);
   auto pair = QueuePair::Create(devices[0], {.role = QueuePair::Role::kSource});
   QueuePairAddress peer;
@@ -368,7 +368,7 @@ TEST(RdmaBetweenProcessesTest, KilledPeerIsNoticed) {
   if (child == 0) ServeForever(ends[1], kBytes);
   close(ends[1]);
   const auto devices = TwoDevices();
-  RegistrationCache memory({devices[1]}, {});
+  HostRegistrations memory({devices[1]}, {});
   Bytes into(kBytes);
   const auto attachment = memory.Attach({{RangeOf(into)}});
   ASSERT_THAT(attachment, IsOk());
@@ -406,7 +406,7 @@ TEST(RdmaBetweenProcessesTest, KilledPeerIsNoticed) {
   const auto devices = TwoDevices();
   const rlimit limit{1 << 20, 1 << 20};
   if (setrlimit(RLIMIT_MEMLOCK, &limit) != 0 || setresuid(65534, 65534, 65534) != 0) _exit(2);
-  RegistrationCache memory(devices, {});
+  HostRegistrations memory(devices, {});
   const Bytes bytes(8 << 20);
   const std::string heard = memory.Attach({{RangeOf(bytes)}}).status().ToString();
   _exit(write(fd, heard.data(), heard.size()) == static_cast<ssize_t>(heard.size()) ? 0 : 3);

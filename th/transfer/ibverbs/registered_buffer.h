@@ -1,5 +1,5 @@
 // A little memory of a connection's own, registered with one device: where control blocks land, and
-// segments whose destination is not registered. Not of the RegistrationCache, whose Attach may
+// segments whose destination is not registered. Not of the HostRegistrations, whose Attach may
 // wait for gigabytes to be pinned.
 //
 //   TH_ASSIGN_OR_RETURN(auto buffer, RegisteredBuffer::Make(device, 4096));

@@ -1,4 +1,4 @@
-#include "th/transfer/ibverbs/registration_cache.h"
+#include "th/transfer/ibverbs/host_registrations.h"
 
 #include <unistd.h>
 
@@ -66,14 +66,14 @@ std::vector<MemoryRange> MergeRanges(std::vector<MemoryRange> ranges, uint64_t p
 
 // ---- Registration
 
-RegistrationCache::Registration::~Registration() {
+HostRegistrations::Registration::~Registration() {
   for (size_t i = 0; i < regions_.size(); ++i) {
     if (devices_[i]->IsOurs()) devices_[i]->verbs().dereg_mr(regions_[i]);
   }
   if (budgeted_) budget_.Give(range_.bytes);
 }
 
-absl::Status RegistrationCache::Registration::Register() {
+absl::Status HostRegistrations::Registration::Register() {
   TH_RETURN_IF_ERROR(budget_.Take(range_.bytes));
   budgeted_ = true;
   PrefaultInParallel(range_.begin, range_.bytes, prefault_);
@@ -96,9 +96,9 @@ absl::Status RegistrationCache::Registration::Register() {
   return absl::OkStatus();
 }
 
-// ---- RegistrationCache
+// ---- HostRegistrations
 
-RegistrationCache::RegistrationCache(std::vector<std::shared_ptr<const RdmaDevice>> devices,
+HostRegistrations::HostRegistrations(std::vector<std::shared_ptr<const RdmaDevice>> devices,
                                      Options options)
     : devices_(std::move(devices)), options_([&options] {
         if (options.budget == nullptr) {
@@ -107,12 +107,12 @@ RegistrationCache::RegistrationCache(std::vector<std::shared_ptr<const RdmaDevic
         return std::move(options);
       }()) {}
 
-RegistrationCache::Shared RegistrationCache::FindSame(const MemoryRange& range) const {
+HostRegistrations::Shared HostRegistrations::FindSame(const MemoryRange& range) const {
   const absl::ReaderMutexLock lock(&mu_);
   return table_.FindSame({range.begin, range.bytes});
 }
 
-absl::StatusOr<std::vector<RegistrationCache::Shared>> RegistrationCache::RegisterAll(
+absl::StatusOr<std::vector<HostRegistrations::Shared>> HostRegistrations::RegisterAll(
     absl::Span<const MemoryRange> merged) {
   size_t count = counters().registrations;
   std::vector<Shared> registrations;
@@ -135,7 +135,7 @@ absl::StatusOr<std::vector<RegistrationCache::Shared>> RegistrationCache::Regist
   return registrations;
 }
 
-absl::StatusOr<uint64_t> RegistrationCache::Attach(absl::Span<const MemoryRange> ranges,
+absl::StatusOr<uint64_t> HostRegistrations::Attach(absl::Span<const MemoryRange> ranges,
                                                    MemoryOwner owner) {
   static const auto page_bytes = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   const std::vector<MemoryRange> merged = MergeRanges({ranges.begin(), ranges.end()}, page_bytes);
@@ -147,7 +147,7 @@ absl::StatusOr<uint64_t> RegistrationCache::Attach(absl::Span<const MemoryRange>
   return table_.Add(*registrations, owner);
 }
 
-void RegistrationCache::RememberTried(absl::Span<const MemoryRange> merged,
+void HostRegistrations::RememberTried(absl::Span<const MemoryRange> merged,
                                       const absl::Status& tried) {
   const MemoryRange around{.begin = merged.front().begin,
                            .bytes = merged.back().end() - merged.front().begin};
@@ -159,7 +159,7 @@ void RegistrationCache::RememberTried(absl::Span<const MemoryRange> merged,
   refused_.push_back({around, tried});
 }
 
-absl::Status RegistrationCache::WhyRefused(const void* address, uint64_t bytes,
+absl::Status HostRegistrations::WhyRefused(const void* address, uint64_t bytes,
                                            MemoryOwner owner) const {
   if (Find(address, bytes, 0, owner).has_value()) return absl::OkStatus();
   const auto begin = reinterpret_cast<uintptr_t>(address);
@@ -171,14 +171,14 @@ absl::Status RegistrationCache::WhyRefused(const void* address, uint64_t bytes,
   return absl::OkStatus();
 }
 
-void RegistrationCache::Detach(uint64_t attachment) {
+void HostRegistrations::Detach(uint64_t attachment) {
   const absl::MutexLock changing(&changing_);
   std::vector<Shared> ended;  // deregistered once mu_ is released
   const absl::MutexLock lock(&mu_);
   ended = table_.Remove(attachment);
 }
 
-std::optional<RegistrationCache::Keys> RegistrationCache::Find(const void* address, uint64_t bytes,
+std::optional<HostRegistrations::Keys> HostRegistrations::Find(const void* address, uint64_t bytes,
                                                                size_t device,
                                                                MemoryOwner owner) const {
   const auto begin = reinterpret_cast<uint64_t>(address);
@@ -193,7 +193,7 @@ std::optional<RegistrationCache::Keys> RegistrationCache::Find(const void* addre
   return found->keys(device);
 }
 
-RegistrationCache::Counters RegistrationCache::counters() const {
+HostRegistrations::Counters HostRegistrations::counters() const {
   const absl::ReaderMutexLock lock(&mu_);
   return {.attachments = table_.attachments(),
           .registrations = table_.registrations(),

@@ -1,4 +1,4 @@
-#include "th/transfer/ibverbs/registration_cache.h"
+#include "th/transfer/ibverbs/host_registrations.h"
 
 #include <arpa/inet.h>
 #include <sys/wait.h>
@@ -58,9 +58,9 @@ TEST(MergeRangesTest, ManyTensorsOfOneAllocationAreOneRange) {
   EXPECT_EQ(MergeRanges(tensors, kPage).size(), 1U);
 }
 
-class RegistrationCacheTest : public ::testing::Test {
+class HostRegistrationsTest : public ::testing::Test {
  protected:
-  RegistrationCacheTest() {
+  HostRegistrationsTest() {
     GidEntry gid{.gid = {}, .index = 1, .type = GidType::kRoceV2};
     inet_pton(AF_INET6, "::ffff:10.0.0.1", gid.gid.data());
     fake_.devices = {{.name = "fake0", .gids = {gid}}, {.name = "fake1", .gids = {gid}}};
@@ -68,7 +68,7 @@ class RegistrationCacheTest : public ::testing::Test {
     EXPECT_THAT(devices, IsOk());
     devices_ = std::move(devices->usable);
   }
-  ~RegistrationCacheTest() override {
+  ~HostRegistrationsTest() override {
     EXPECT_THAT(fake_.registered, IsEmpty());
     devices_.clear();
   }
@@ -80,8 +80,8 @@ class RegistrationCacheTest : public ::testing::Test {
   std::vector<std::shared_ptr<const RdmaDevice>> devices_;
 };
 
-TEST_F(RegistrationCacheTest, RegistersOnceWithEachDeviceAndFindsPieces) {
-  RegistrationCache cache(devices_, {});
+TEST_F(HostRegistrationsTest, RegistersOnceWithEachDeviceAndFindsPieces) {
+  HostRegistrations cache(devices_, {});
   const auto attachment =
       cache.Attach(std::vector<MemoryRange>{{0x10000, 0x100}, {0x10100, 0x4000}, {0x90000, 0x10}});
   ASSERT_THAT(attachment, IsOk());
@@ -103,8 +103,8 @@ TEST_F(RegistrationCacheTest, RegistersOnceWithEachDeviceAndFindsPieces) {
   EXPECT_FALSE(cache.Find(At(0x100f0), 0x20, 0).has_value());
 }
 
-TEST_F(RegistrationCacheTest, SameRangesAreSharedUntilTheLastIsDetached) {
-  RegistrationCache cache(devices_, {});
+TEST_F(HostRegistrationsTest, SameRangesAreSharedUntilTheLastIsDetached) {
+  HostRegistrations cache(devices_, {});
   const std::vector<MemoryRange> ranges = {{0x10000, 0x4000}};
   const auto first = cache.Attach(ranges);
   const auto second = cache.Attach(ranges);
@@ -117,8 +117,8 @@ TEST_F(RegistrationCacheTest, SameRangesAreSharedUntilTheLastIsDetached) {
   EXPECT_EQ(cache.counters().bytes, 0U);
 }
 
-TEST_F(RegistrationCacheTest, OverlappingAttachmentsHaveTheirOwn) {
-  RegistrationCache cache(devices_, {});
+TEST_F(HostRegistrationsTest, OverlappingAttachmentsHaveTheirOwn) {
+  HostRegistrations cache(devices_, {});
   const auto large = cache.Attach(std::vector<MemoryRange>{{0x10000, 0x40000}});
   const auto small = cache.Attach(std::vector<MemoryRange>{{0x20000, 0x1000}});
   ASSERT_THAT(small, IsOk());
@@ -130,9 +130,9 @@ TEST_F(RegistrationCacheTest, OverlappingAttachmentsHaveTheirOwn) {
   cache.Detach(*small);
 }
 
-TEST_F(RegistrationCacheTest, AnOwnersKeyOutlivesTheOverlappingRegistrationOfAnother) {
+TEST_F(HostRegistrationsTest, AnOwnersKeyOutlivesTheOverlappingRegistrationOfAnother) {
   constexpr MemoryOwner kLarge(1), kSmall(2);
-  RegistrationCache cache(devices_, {});
+  HostRegistrations cache(devices_, {});
   const auto large = cache.Attach(std::vector<MemoryRange>{{0x10000, 0x40000}}, kLarge);
   const auto small = cache.Attach(std::vector<MemoryRange>{{0x20000, 0x1000}}, kSmall);
   ASSERT_THAT(small, IsOk());
@@ -146,8 +146,8 @@ TEST_F(RegistrationCacheTest, AnOwnersKeyOutlivesTheOverlappingRegistrationOfAno
   cache.Detach(*large);
 }
 
-TEST_F(RegistrationCacheTest, MemoryMappedAnewIsRegisteredAnew) {
-  RegistrationCache cache(devices_, {});
+TEST_F(HostRegistrationsTest, MemoryMappedAnewIsRegisteredAnew) {
+  HostRegistrations cache(devices_, {});
   const std::vector<MemoryRange> ranges = {{0x10000, 0x4000}};
   const auto before = cache.Attach(ranges);
   const uint32_t key = cache.Find(At(0x10000), 1, 0)->remote_key;
@@ -157,16 +157,16 @@ TEST_F(RegistrationCacheTest, MemoryMappedAnewIsRegisteredAnew) {
   cache.Detach(*after);
 }
 
-TEST_F(RegistrationCacheTest, BoundOnBytesIsNamed) {
-  RegistrationCache cache(devices_, {.budget = std::make_shared<RegistrationBudget>(0x1000)});
+TEST_F(HostRegistrationsTest, BoundOnBytesIsNamed) {
+  HostRegistrations cache(devices_, {.budget = std::make_shared<RegistrationBudget>(0x1000)});
   EXPECT_THAT(cache.Attach(std::vector<MemoryRange>{{0x10000, 0x800}, {0x20000, 0x801}}),
               StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("limit of 4KiB")));
   EXPECT_THAT(fake_.registered, IsEmpty());
   EXPECT_EQ(cache.counters().bytes, 0U);
 }
 
-TEST_F(RegistrationCacheTest, WhyMemoryWasRefusedIsKnownUntilItIsRegistered) {
-  RegistrationCache cache(devices_, {.budget = std::make_shared<RegistrationBudget>(0x3000)});
+TEST_F(HostRegistrationsTest, WhyMemoryWasRefusedIsKnownUntilItIsRegistered) {
+  HostRegistrations cache(devices_, {.budget = std::make_shared<RegistrationBudget>(0x3000)});
   const std::vector<MemoryRange> buffer = {{0x10000, 0x2000}, {0x20000, 0x2000}};
   const auto limit = StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("limit of 12KiB"));
   EXPECT_THAT(cache.Attach(buffer), limit);
@@ -179,23 +179,23 @@ TEST_F(RegistrationCacheTest, WhyMemoryWasRefusedIsKnownUntilItIsRegistered) {
   cache.Detach(other);
 }
 
-TEST_F(RegistrationCacheTest, OnlyTheLatestRefusalsAreRemembered) {
-  RegistrationCache cache(devices_, {.budget = std::make_shared<RegistrationBudget>(0)});
-  for (size_t i = 0; i <= RegistrationCache::kMaxRefusals; ++i) {
+TEST_F(HostRegistrationsTest, OnlyTheLatestRefusalsAreRemembered) {
+  HostRegistrations cache(devices_, {.budget = std::make_shared<RegistrationBudget>(0)});
+  for (size_t i = 0; i <= HostRegistrations::kMaxRefusals; ++i) {
     EXPECT_THAT(cache.Attach({{0x10000 * (i + 1), 0x1000}}), Not(IsOk()));
   }
   EXPECT_THAT(cache.WhyRefused(At(0x10000), 0x1000), IsOk());
   EXPECT_THAT(cache.WhyRefused(At(0x20000), 0x1000), Not(IsOk()));
 }
 
-TEST_F(RegistrationCacheTest, BoundOnRegistrationsIsNamed) {
-  RegistrationCache cache(devices_, {.max_registrations = 1});
+TEST_F(HostRegistrationsTest, BoundOnRegistrationsIsNamed) {
+  HostRegistrations cache(devices_, {.max_registrations = 1});
   EXPECT_THAT(cache.Attach(std::vector<MemoryRange>{{0x10000, 1}, {0x20000, 1}}),
               StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("side by side")));
 }
 
-TEST_F(RegistrationCacheTest, LockedMemoryTooLowSaysHowMuchAndWhatToDo) {
-  RegistrationCache cache(devices_, {});
+TEST_F(HostRegistrationsTest, LockedMemoryTooLowSaysHowMuchAndWhatToDo) {
+  HostRegistrations cache(devices_, {});
   fake_.registration_error = ENOMEM;
   fake_.registrations_before_error = 3;  // the second range, with the second device
   EXPECT_THAT(cache.Attach(std::vector<MemoryRange>{{0x10000, 0x800}, {0x20000, 0x801}}),
@@ -204,8 +204,8 @@ TEST_F(RegistrationCacheTest, LockedMemoryTooLowSaysHowMuchAndWhatToDo) {
   EXPECT_THAT(fake_.registered, IsEmpty());
 }
 
-TEST_F(RegistrationCacheTest, ReadOnlyMemoryIsRegisteredForPeersAlone) {
-  RegistrationCache cache(devices_, {});
+TEST_F(HostRegistrationsTest, ReadOnlyMemoryIsRegisteredForPeersAlone) {
+  HostRegistrations cache(devices_, {});
   fake_.write_registration_error = EFAULT;
   const auto attachment = cache.Attach(std::vector<MemoryRange>{{0x10000, 0x800}});
   ASSERT_THAT(attachment, IsOk());
@@ -213,8 +213,8 @@ TEST_F(RegistrationCacheTest, ReadOnlyMemoryIsRegisteredForPeersAlone) {
   cache.Detach(*attachment);
 }
 
-TEST_F(RegistrationCacheTest, ForkedChildLeavesTheParentsRegistrationsAlone) {
-  auto cache = std::make_unique<RegistrationCache>(devices_, RegistrationCache::Options());
+TEST_F(HostRegistrationsTest, ForkedChildLeavesTheParentsRegistrationsAlone) {
+  auto cache = std::make_unique<HostRegistrations>(devices_, HostRegistrations::Options());
   ASSERT_THAT(cache->Attach(std::vector<MemoryRange>{{0x10000, 0x800}}), IsOk());
   const size_t registered = fake_.registered.size();
   const pid_t child = fork();
@@ -228,8 +228,8 @@ TEST_F(RegistrationCacheTest, ForkedChildLeavesTheParentsRegistrationsAlone) {
   EXPECT_EQ(status, 0);
 }
 
-TEST_F(RegistrationCacheTest, MemoryThatIsNotThereIsRefused) {
-  RegistrationCache cache(devices_, {});
+TEST_F(HostRegistrationsTest, MemoryThatIsNotThereIsRefused) {
+  HostRegistrations cache(devices_, {});
   fake_.registration_error = EFAULT;
   EXPECT_THAT(cache.Attach(std::vector<MemoryRange>{{0x10000, 0x800}}),
               StatusIs(absl::StatusCode::kInvalidArgument,

@@ -1,7 +1,7 @@
 // Memory that the devices may read and write: whole ranges registered once, found again for any
 // piece of them.
 //
-//   RegistrationCache cache(devices, {.budget = budget});
+//   HostRegistrations cache(devices, {.budget = budget});
 //   TH_ASSIGN_OR_RETURN(const uint64_t attachment, cache.Attach(ranges, owner));
 //   const auto found = cache.Find(piece.iov_base, piece.iov_len, /*device=*/0, owner);
 //   // post READs with found->local_key, or tell the peer found->remote_key
@@ -20,8 +20,8 @@
 //
 // Thread-safe. Attach and Detach take as long as the kernel pins pages, which Attach has faulted in
 // before with several threads (parallel_prefault.h); Find never waits for them.
-#ifndef TH_TRANSFER_IBVERBS_REGISTRATION_CACHE_H_
-#define TH_TRANSFER_IBVERBS_REGISTRATION_CACHE_H_
+#ifndef TH_TRANSFER_IBVERBS_HOST_REGISTRATIONS_H_
+#define TH_TRANSFER_IBVERBS_HOST_REGISTRATIONS_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -56,7 +56,7 @@ struct MemoryRange {
 // left out. Pure.
 std::vector<MemoryRange> MergeRanges(std::vector<MemoryRange> ranges, uint64_t page_bytes);
 
-class RegistrationCache {
+class HostRegistrations {
  public:
   // The reasons of older refusals are forgotten: WhyRefused returns OK for them.
   static constexpr size_t kMaxRefusals = 256;
@@ -82,9 +82,9 @@ class RegistrationCache {
     uint64_t bytes = 0;
   };
 
-  RegistrationCache(std::vector<std::shared_ptr<const RdmaDevice>> devices, Options options);
+  HostRegistrations(std::vector<std::shared_ptr<const RdmaDevice>> devices, Options options);
   // Everything must be detached, or its memory still mapped.
-  ~RegistrationCache() = default;
+  ~HostRegistrations() = default;
 
   // Registers `ranges` with every device. RESOURCE_EXHAUSTED: a bound of Options, of the device or
   // of the process's locked memory, with the figures and what to do. INVALID_ARGUMENT: a range that
@@ -155,4 +155,4 @@ class RegistrationCache {
 
 }  // namespace th::ibverbs
 
-#endif  // TH_TRANSFER_IBVERBS_REGISTRATION_CACHE_H_
+#endif  // TH_TRANSFER_IBVERBS_HOST_REGISTRATIONS_H_
