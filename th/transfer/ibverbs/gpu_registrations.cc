@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "th/memory/cuda/gpu_direct.h"
-#include "th/memory/cuda/host_registrations.h"
+#include "th/memory/cuda/registration_cache.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/transfer/stream/socket.h"
 #include "th/weights/status_macros.h"
