@@ -13,7 +13,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-// Of memory from an address to an end.
+// The registration of memory from an address to an end.
 struct Range {
   using Key = std::pair<uint64_t, uint64_t>;
   uint64_t begin = 0, end = 0;

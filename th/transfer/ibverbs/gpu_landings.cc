@@ -19,7 +19,8 @@ bool GpuLanding::Begin() {
 // The landings' thread may keep the landing itself for longer.
 std::function<void()> GpuLanding::GiveUpSpec() { return std::exchange(spec_, Spec()).on_end; }
 
-// Under the lock, so that nobody who awaits it goes on before on_end has returned.
+// on_end is called under the lock, so that nobody who awaits the landing goes on before it has
+// returned.
 void GpuLanding::End(absl::Status status, std::optional<SegmentSum> sum) {
   const absl::MutexLock lock(&mu_);
   status_ = std::move(status);

@@ -45,11 +45,11 @@ class GpuLanding {
     std::shared_ptr<CudaMemoryDevices> gpus;
     std::vector<std::shared_ptr<DeviceMemory>> memories;  // of the pieces
     std::vector<DevicePiece> pieces;                      // in order, all on one GPU
-    // Of the pieces, begun before the first byte was written.
+    // The use of the pieces, begun before the first byte was written.
     PiecesUse use;
     bool summed = false;
-    // On the thread of the landings, under the landing's lock: it must not block nor call the
-    // landing. Not of one that was cancelled before it had begun.
+    // Called on the thread of the landings, under the landing's lock: it must not block nor call
+    // the landing. It is not called of a landing that was cancelled before it had begun.
     std::function<void()> on_end;
   };
   explicit GpuLanding(Spec spec)

@@ -177,7 +177,7 @@ TEST_F(GpuLandingsTest, OneThatIsCancelledEndsAtOnceUnlessItHasBegun) {
   EXPECT_FALSE(second.ended.HasBeenNotified());
 }
 
-// With it the use of its memory, whoever has given it up.
+// The use of its memory is kept with it, whoever has given it up.
 TEST_F(GpuLandingsTest, OneThatIsGivenUpIsKeptUntilTheGpuHasEnded) {
   Segment segment(device_, 1);
   fake_.HoldStreams(true);

@@ -26,7 +26,7 @@ constexpr absl::Duration kVerifiedFor = absl::Milliseconds(1);
 
 enum class Way : uint8_t { kDmaBuf, kPeermem };
 
-// Where memory begins, and the ids of its allocations, in order of address.
+// The address where memory begins, and the ids of its allocations, in order of address.
 using MemoryKey = std::pair<uint64_t, std::vector<uint64_t>>;
 
 MemoryKey KeyOf(const DeviceMemory& memory) {
@@ -299,7 +299,7 @@ std::optional<GpuRegistrations::Found> GpuRegistrations::Find(const void* addres
                                                               MemoryOwner owner) const {
   if (count_ == 0) return std::nullopt;
   const auto begin = reinterpret_cast<uint64_t>(address);
-  // Throughout, so that no registration outlives its Detach here.
+  // The lock is held throughout, so that no registration outlives its Detach here.
   const absl::ReaderMutexLock lock(&mu_);
   const Registration* const found =
       table_->FindAt(begin, owner, [begin, bytes](const Registration& each) {

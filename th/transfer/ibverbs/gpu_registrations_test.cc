@@ -254,7 +254,7 @@ TEST_F(GpuRegistrationsTest, MemoryMappedAnewAtTheSameAddressNeverHasTheOldKey) 
   const uint32_t old_key = gpus_->Find(mapped.pointer(), 8, 0)->remote_key;
   mapped.Unmap();
   mapped.Map();
-  // What was asked a moment ago stands for a millisecond.
+  // The answer of a moment ago stands for a millisecond.
   const absl::Time end = absl::Now() + absl::Seconds(10);
   while (gpus_->Find(mapped.pointer(), 8, 0).has_value() && absl::Now() < end) continue;
   EXPECT_FALSE(gpus_->Find(mapped.pointer(), 8, 0).has_value());

@@ -57,10 +57,10 @@ absl::StatusOr<DeviceOffer> DecodeOffer(absl::string_view bytes);
 absl::StatusOr<PairRequest> DecodeRequest(absl::string_view bytes);
 absl::StatusOr<PairReply> DecodeReply(absl::string_view bytes);
 
-// Which of the reader's devices the `number`-th connection of a pull uses, and which of the
-// source's: the devices in turn, each with one of the source's on its own kind of link, if there is
-// one in its own subnet (by the first 64 bits of the GID, or 24 of an IPv4 address) with that, and
-// with these in turn too.
+// The devices of the `number`-th connection of a pull, one of the reader's and one of the source's:
+// the reader's in turn, each with one of the source's on its own kind of link, if there is one in
+// its own subnet (by the first 64 bits of the GID, or 24 of an IPv4 address) with that, and with
+// these in turn too.
 struct DeviceChoice {
   size_t own = 0;
   size_t offered = 0;

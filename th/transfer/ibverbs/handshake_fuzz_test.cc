@@ -6,7 +6,7 @@
 namespace th::ibverbs {
 namespace {
 
-// What was accepted keeps its meaning when it is sent on.
+// Words that were accepted keep their meaning when they are sent on.
 void CheckAll(const std::string& input) {
   if (const auto offer = DecodeOffer(input); offer.ok()) {
     FUZZ_CHECK(!offer->devices.empty() && offer->devices.size() <= kMaxOfferedDevices);

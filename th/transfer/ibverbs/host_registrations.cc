@@ -182,7 +182,7 @@ std::optional<HostRegistrations::Keys> HostRegistrations::Find(const void* addre
                                                                size_t device,
                                                                MemoryOwner owner) const {
   const auto begin = reinterpret_cast<uint64_t>(address);
-  // Throughout: Detach takes a registration out under the lock before it ends.
+  // The lock is held throughout: Detach takes a registration out under it before that ends.
   const absl::ReaderMutexLock lock(&mu_);
   const Registration* const found =
       table_.FindAt(begin, owner, [begin, bytes](const Registration& each) {

@@ -57,7 +57,7 @@ struct IbverbsOptions {
   std::shared_ptr<ibverbs::ReadCounters> counters;
   // Whose memory may be registered: those of this process, once somebody has loaded a CUDA driver.
   ibverbs::FindGpus gpus = &ProcessMemoryDevices;
-  // For tests. Null: the library of this machine.
+  // The library of a test; null: that of this machine.
   std::shared_ptr<const ibverbs::VerbsLibrary> verbs;
 };
 

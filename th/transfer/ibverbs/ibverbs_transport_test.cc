@@ -35,7 +35,7 @@ using ibverbs::ReadCounters;
 using ::testing::HasSubstr;
 
 constexpr uint64_t kSegmentBytes = 65'536;
-// Of tests in which a fabric fails.
+// The deadlines of tests in which a fabric fails.
 constexpr absl::Duration kShort = absl::Seconds(1);
 
 std::unique_ptr<Transport> NewTransport(std::vector<std::string> devices,
@@ -347,7 +347,8 @@ TEST(IbverbsProcessTest, KilledSourceIsNoticedByItsConnection) {
   const absl::Time start = MonotonicNow();
   EXPECT_EQ(sink.AwaitClosed().first, SourceFailure::kClosed);
   const absl::Duration noticed = MonotonicNow() - start;
-  // By the end of the connection: READs that nobody answers would be noticed by their deadline.
+  // It is noticed by the end of the connection: READs that nobody answers would be noticed by their
+  // deadline.
   EXPECT_LT(noticed, kPatience / 2);
   std::printf("a killed source is noticed in %s\n", absl::FormatDuration(noticed).c_str());
 }

@@ -90,8 +90,8 @@ class QueuePair {
   const RdmaDevice& device() const { return *device_; }
   const QueuePairAddress& address() const { return address_; }
 
-  // Once. INVALID_ARGUMENT: the peer's address makes no sense. UNAVAILABLE: no route to it, or
-  // another kind of network.
+  // Connects the pair, once. INVALID_ARGUMENT: the peer's address makes no sense. UNAVAILABLE: no
+  // route to it, or another kind of network.
   absl::Status Connect(const QueuePairAddress& peer);
 
   // ---- the reader's end, once connected

@@ -54,7 +54,7 @@ struct RdmaSubsystem {
   bool device_file_usable = false;
 };
 RdmaSubsystem LookAtRdmaSubsystem(const std::string& root = "");
-// Why no device was found, and what to do. Pure.
+// Says why no device was found, and what to do. Pure.
 std::string WhyNoDevice(const RdmaSubsystem& seen);
 
 // Says what this process may lock, that it was too little to register `bytes`, and what to do.

@@ -131,7 +131,7 @@ class Alarm {
     event.events = EPOLLIN;
     epoll_ctl(epoll_.fd(), EPOLL_CTL_ADD, fd, &event);
   }
-  // Once; a later call replaces it.
+  // The timer ends once; a later call replaces it.
   void SetAfter(absl::Duration duration) {
     itimerspec when{};
     when.it_value = absl::ToTimespec(std::max(duration, absl::Milliseconds(1)));
@@ -244,14 +244,14 @@ class RemoteRdmaMemory final : public stream::RemoteMemory {
   std::unique_ptr<RegisteredBuffer> bounce_;
   std::unique_ptr<QueuePair> pair_;  // destroyed before the buffers it writes to
 
-  std::optional<absl::Time> give_up_at_;  // what a GPU has not ended; set by the first End
+  std::optional<absl::Time> give_up_at_;  // then a GPU is waited for no more; set by the first End
   absl::Status failed_;
-  std::deque<Item> items_;  // that Poll has not returned, in the order of Start
+  std::deque<Item> items_;  // not returned by Poll yet, in the order of Start
   uint64_t next_item_ = 0;
   uint64_t next_check_ = 0;
   uint64_t checks_done_ = 0;
   std::optional<uint64_t> bouncing_;  // the item that has the buffer
-  uint64_t bounce_bytes_ = 0;         // that are on their way to it
+  uint64_t bounce_bytes_ = 0;         // of reads on their way to it
 };
 
 RemoteRdmaMemory::~RemoteRdmaMemory() {
@@ -402,8 +402,8 @@ std::vector<KeyedRange> RemoteRdmaMemory::KeysOf(absl::Span<const iovec> into) c
   return keyed;
 }
 
-// All of it lies in registered memory of one GPU. What lies in the host too, or on several, would
-// have to be summed in parts.
+// All of it lies in registered memory of one GPU. A destination that lies in the host too, or on
+// several, would have to be summed in parts.
 bool RemoteRdmaMemory::CanWrite(absl::Span<const iovec> into) {
   GpuDestination destination;
   for (const iovec& piece : into) {

@@ -13,8 +13,8 @@
 // landed, as adapters may fetch what two outstanding READs ask for in either order. Segments that
 // have landed meanwhile share one.
 //
-// Memory of GPUs that is registered is read and written where it lies. What has landed there is
-// flushed and summed on the GPU, by a thread that waits for it (gpu_landings.h), and counts when
+// Memory of GPUs that is registered is read and written where it lies. Bytes that have landed there
+// are flushed and summed on the GPU, by a thread that waits for it (gpu_landings.h), and count when
 // that has ended. GPU memory that is not registered is staged by the ends of the transfer, as over
 // any transport.
 //

@@ -153,7 +153,8 @@ class Planner {
 ReadPlan PlanReads(absl::Span<const KeyedRange> from, absl::Span<const KeyedRange> into,
                    const ReadLimits& limits, const KeyedRange& discard) {
   std::vector<Move> moves = MovesOf(from, into);
-  // By where they lie at the peer: a layout goes by names, an allocator by time.
+  // Moves are planned in the order in which they lie at the peer: a layout goes by names, an
+  // allocator by time.
   if (!std::is_sorted(moves.begin(), moves.end())) std::sort(moves.begin(), moves.end());
   Planner planner(limits, GapsOf(moves, limits), discard);
   for (const Move& move : moves) planner.Add(move);

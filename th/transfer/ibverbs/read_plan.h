@@ -59,7 +59,7 @@ ReadPlan PlanReads(absl::Span<const KeyedRange> from, absl::Span<const KeyedRang
 // `bytes` bytes of `ranges` from `offset` on; fewer where they end before.
 std::vector<KeyedRange> Slice(absl::Span<const KeyedRange> ranges, uint64_t offset, uint64_t bytes);
 
-// Which READs of a queue pair ask for a completion: the last one of each batch, and one in
+// Decides which READs of a queue pair ask for a completion: the last one of each batch, and one in
 // `every`, so that the places of those before it in the send queue become free.
 class SignalPlan {
  public:

@@ -146,8 +146,8 @@ TEST(PlanReadsTest, EmptyPiecesAreNoReads) {
   EXPECT_THAT(From(plan), ElementsAre(KeyedRange{100, 5, 7}));
 }
 
-// Whatever the pieces, every byte of the source goes to its place and none to another, within the
-// limits.
+// Every byte of the source goes to its place and none to another, within the limits, whatever the
+// pieces are.
 TEST(PlanReadsTest, EveryByteGoesToItsPlace) {
   constexpr ReadLimits kGaps = {.max_pieces = 4, .max_bytes = 1000, .max_gap_bytes = 2};
   const KeyedRange discard = {uint64_t{1} << 40, 2, 9};

@@ -42,10 +42,12 @@ struct VerbsLibrary {
   ibv_pd* (*alloc_pd)(ibv_context* context) = nullptr;
   int (*dealloc_pd)(ibv_pd* domain) = nullptr;
   ibv_mr* (*reg_mr)(ibv_pd* domain, void* address, size_t bytes, int access) = nullptr;
-  // As reg_mr, with flags that the kernel may ignore. Null in a library before version 28.
+  // Registers as reg_mr does, with flags that the kernel may ignore. Null in a library before
+  // version 28.
   ibv_mr* (*reg_mr_iova2)(ibv_pd* domain, void* address, size_t bytes, uint64_t remote_address,
                           unsigned int access) = nullptr;
-  // Of another device's memory; `offset` is in the DMA-BUF. Null in a library before version 34.
+  // Registers another device's memory; `offset` is in the DMA-BUF. Null in a library before version
+  // 34.
   ibv_mr* (*reg_dmabuf_mr)(ibv_pd* domain, uint64_t offset, size_t bytes, uint64_t remote_address,
                            int file_descriptor, int access) = nullptr;
   int (*dereg_mr)(ibv_mr* region) = nullptr;

@@ -1,4 +1,4 @@
-// Where a process can be reached on its host, as its endpoint says it:
+// The address at which a process can be reached on its host, as its endpoint says it:
 // "5f3a91c02d77e04b/4026531840/tensorhub-4711-8c0d11f7a2b3e495": the kernel's boot, the network
 // namespace, the name of a Unix socket in it.
 #ifndef TH_TRANSFER_SAME_HOST_HOST_ADDRESS_H_

@@ -76,7 +76,8 @@ class ServedHostMemory final : public stream::ServedMemory {
   absl::StatusOr<std::string> HandleAnswer(absl::string_view) override {
     return absl::InvalidArgumentError("Memory from a reader, which has nothing to answer here");
   }
-  // Of a piece in an offered range: one more than the range's place in the offer. Else kNoRange.
+  // Returns, of a piece in an offered range, one more than the range's place in the offer; else
+  // kNoRange.
   std::optional<uint32_t> KeyOf(const iovec& piece) override {
     if (unreadable_->Overlaps(piece)) return std::nullopt;
     if (offered_.empty()) return kNoRange;

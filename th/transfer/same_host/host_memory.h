@@ -25,7 +25,8 @@ namespace th::same_host {
 // once (readable_memory.h). Thread-safe; shared with the handles of Attach.
 class UnreadableMemory : public std::enable_shared_from_this<UnreadableMemory> {
  public:
-  // Only of one that a shared_ptr owns.
+  // Tries the regions, and remembers those that cannot be read until the result is destroyed. Only
+  // of an object that a shared_ptr owns.
   std::unique_ptr<AttachedMemory> Attach(absl::Span<const MemoryRegion> regions);
   bool Overlaps(const iovec& piece) const;
 

@@ -40,7 +40,7 @@ std::shared_ptr<const MappedRange> MapOffered(pid_t owner, const OfferedRange& o
                                          PeerFileAccess::kRead)
                                 .fd);
   if (!file.open() || !IsSealed(file.fd(), offered)) return nullptr;
-  // At an address where the owner's large pages can be mapped as such.
+  // MapAligned chooses an address where the owner's large pages can be mapped as such.
   const std::byte* const mapped = MapAligned(file.fd(), offered.bytes, MappingAccess::kReadOnly);
   if (mapped == nullptr) return nullptr;
   return std::make_shared<MappedRange>(mapped, offered.bytes);

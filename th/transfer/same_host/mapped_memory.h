@@ -7,10 +7,10 @@
 //   memcpy(to, range->data() + offset, bytes);
 //
 // A mapping that is kept and not in use costs addresses, not memory, while the owner lives: it
-// takes its pages back when it frees them. Of an owner that was killed nobody does; Trim gives such
-// mappings up, and beyond kMaxIdleMappings the longest unused. Transports call TrimSoon whenever
-// something happens on them: to unmap takes a tenth of a second a GB, which neither a data thread
-// nor a fill has.
+// takes its pages back when it frees them. Nobody takes back those of an owner that was killed;
+// Trim gives such mappings up, and beyond kMaxIdleMappings the longest unused. Transports call
+// TrimSoon whenever something happens on them: to unmap takes a tenth of a second a GB, which
+// neither a data thread nor a fill has.
 //
 // Thread-safe. Mappings may outlive it. The thread `th-unmap` begins with the first TrimSoon that
 // finds a mapping.
@@ -64,7 +64,7 @@ std::shared_ptr<const MappedRange> MapOffered(pid_t owner, const OfferedRange& o
 
 class MappedMemory {
  public:
-  // As MapOffered, or the mapping that is kept.
+  // Maps as MapOffered does, or returns the mapping that is kept.
   std::shared_ptr<const MappedRange> Map(pid_t owner, const OfferedRange& offered);
   // The owner offers these now: others of it are given up by the next Trim. The pages of one that
   // it has left to readers who use them in place (th/memory/shared_memory.h) would stay for as long

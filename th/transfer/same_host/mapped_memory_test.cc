@@ -71,7 +71,7 @@ TEST_F(MappedMemoryTest, ADescriptorThatIsNoneIsNotMapped) {
   EXPECT_EQ(mapped_.Map(getpid(), offered), nullptr);
 }
 
-// Whoever may still cut it would end its readers with SIGBUS.
+// An owner that may still cut it would end its readers with SIGBUS.
 TEST_F(MappedMemoryTest, AFileThatCanStillShrinkIsNotMapped) {
   const int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   ASSERT_EQ(ftruncate(fd, kBytes), 0);

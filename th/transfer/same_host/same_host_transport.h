@@ -33,9 +33,9 @@ uint64_t DefaultAttachLimitBytes();
 
 struct SameHostOptions {
   TransportLimits limits;
-  // Of arenas of this process that readers use where they lie, together with those that this
-  // process has left to them: each may cost as much again once it is written anew. Readers beyond
-  // it are refused. 0: nobody attaches.
+  // Limits the arenas of this process that readers use where they lie, together with those that
+  // this process has left to them: each may cost as much again once it is written anew. Readers
+  // beyond it are refused. 0: nobody attaches.
   uint64_t attach_limit_bytes = DefaultAttachLimitBytes();
 };
 

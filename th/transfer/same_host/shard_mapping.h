@@ -64,7 +64,7 @@ struct PinnedOffer {
 absl::StatusOr<PinnedOffer> OfferShard(absl::Span<const stream::ServedMemory::Run> runs,
                                        uint64_t limit_bytes);
 
-// Takes a lease on every range and maps it. What ReaderLease::Take refuses; UNAVAILABLE: a range
+// Takes a lease on every range and maps it. Errors of ReaderLease::Take; UNAVAILABLE: a range
 // cannot be mapped any more.
 absl::StatusOr<std::shared_ptr<const MappedShard>> MapShard(pid_t owner, const ShardOffer& offer);
 

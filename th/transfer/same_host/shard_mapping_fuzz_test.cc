@@ -14,7 +14,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     FUZZ_CHECK(run.stream_offset >= end);
     end = run.stream_offset + run.bytes;
   }
-  // What was accepted keeps its meaning when it is sent on.
+  // An offer that was accepted keeps its meaning when it is sent on.
   const std::string again = offer->Encode();
   FUZZ_CHECK(ShardOffer::Decode(again)->Encode() == again);
   return 0;

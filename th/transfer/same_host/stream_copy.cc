@@ -51,8 +51,8 @@ void StreamCopy(char* to, const char* from, size_t bytes) { std::memcpy(to, from
 
 namespace {
 
-// What is summed at a time: whole leaves, which is fastest, and little enough that buffer, source
-// and destination stay in the first cache.
+// The bytes that are summed at a time: whole leaves, which is fastest, and little enough that
+// buffer, source and destination stay in the first cache.
 constexpr size_t kSummedBytes = 2 * kLeafBytes;
 
 // Goes through pieces of memory.

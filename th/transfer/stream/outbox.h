@@ -58,7 +58,7 @@ class Outbox {
   std::vector<iovec> iov_;
   size_t first_ = 0;
   uint64_t bytes_left_ = 0;
-  std::deque<RawHeader> headers_;                  // what iov_ points into
+  std::deque<RawHeader> headers_;                  // iov_ points into these
   std::deque<std::string> controls_;               // likewise
   std::vector<std::shared_ptr<const void>> kept_;  // likewise
   std::deque<size_t> segments_;                    // where in iov_ each segment's header is
