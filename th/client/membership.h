@@ -45,12 +45,13 @@
 
 namespace th {
 
-// For the server's answer to a registration: it may have to ask for the layout first.
+// Limits the wait for the server's answer to a registration: it may have to ask for the layout
+// first.
 inline constexpr absl::Duration kRegisterTimeout = absl::Seconds(30);
 // A stream that was asked to end is cancelled after this long.
 inline constexpr absl::Duration kStreamFlush = absl::Milliseconds(500);
-// For readers of a buffer that is reset to let go. The data plane needs milliseconds; past this the
-// caller hears that they have not.
+// Limits the wait for readers of a buffer that is reset to let go. The data plane needs
+// milliseconds; past this the caller hears that they have not.
 inline constexpr absl::Duration kResetTimeout = absl::Seconds(10);
 
 class Membership final : public SessionAccess,
@@ -79,7 +80,7 @@ class Membership final : public SessionAccess,
   absl::Status Leave(absl::Duration timeout);
   // Tells the server; the session leaves by itself in `notice`. INVALID_ARGUMENT.
   absl::Status Preempt(absl::Duration notice);
-  // Whether it has ended within `timeout`.
+  // True if it has ended within `timeout`.
   bool AwaitEnded(absl::Duration timeout) const;
   // OK while it lives.
   absl::Status status() const;
@@ -168,10 +169,10 @@ class Membership final : public SessionAccess,
   // claimed meanwhile. On return the caller's memory may be written. FAILED_PRECONDITION when the
   // buffer is not writable, RESOURCE_EXHAUSTED without room.
   absl::Status TakeSnapshot(LocalBuffer& buffer);
-  // Back to the caller's memory, when the publication was refused.
+  // Goes back to the caller's memory, when the publication was refused.
   void DropSnapshot(LocalBuffer& buffer);
 
-  // What the session knows of a buffer.
+  // The state and the version of a buffer, as the session knows them.
   BufferState buffer_state(BufferId buffer) const;
   VersionInfo buffer_version(BufferId buffer) const;
   const ModelKey& key() const { return options_.key; }
@@ -233,9 +234,9 @@ class Membership final : public SessionAccess,
   void Do(CommandDone done);
   void Do(const PublicationLost&) {}  // the session tells it with the next unpublish
 
-  // On th-seal: backing every page takes its time.
+  // Runs on th-seal: backing every page takes its time.
   absl::StatusOr<BufferPtr> MakeCopyBuffer(const AllocateOffload& order);
-  // On th-control: whether the buffer's memory may be changed for another now.
+  // OK if the buffer's memory may be changed for another now. Runs on th-control.
   absl::Status CanChangeMemory(const LocalBuffer& buffer);
   absl::Status CheckCanRebind(BufferId buffer) const ABSL_SHARED_LOCKS_REQUIRED(mu_);
   // What a buffer's memory is claimed for, by one thread at a time.
@@ -257,13 +258,13 @@ class Membership final : public SessionAccess,
   // Has the session take the caller's word for the content, once no GPU writes it any more.
   absl::Status LeaveUndefined(const LocalBuffer& buffer);
 
-  // Until the server has taken the buffer; unregisters what it refuses.
+  // Waits until the server has taken the buffer; unregisters what it refuses.
   absl::Status AwaitReady(LocalBuffer& buffer, absl::string_view name, absl::Duration timeout);
-  // What LocalBuffer's constructor takes.
+  // Makes the argument of LocalBuffer's constructor.
   LocalBuffer::RunBeside RunsBeside();
   void RunBeside(BufferPtr buffer, std::function<void()> work, std::function<void()> then);
-  // Until the buffer's memory is not being copied for its owner, nor read by a GPU that still works
-  // for readers of what it held: at most kDeviceTime a GPU (local_buffer.cc).
+  // Waits until the buffer's memory is not being copied for its owner, nor read by a GPU that still
+  // works for readers of what it held: at most kDeviceTime a GPU (local_buffer.cc).
   void AwaitRenewed(const LocalBuffer& buffer) const;
   // Waits before a verb is refused because the session is over, as who hears that may write: until
   // the session has cut all its readers, for kDeviceTime at most. Returns `refused`, after that

@@ -38,7 +38,7 @@ using ::th::testing::TestServer;
 
 constexpr char kGpu[] = "0000:07:00.0";
 
-// Of a GPU that is told when it uses the memory; nothing waits.
+// The side of a GPU that is told when it uses the memory; nothing waits.
 class UsedSide : public testing::IdleSide {
  public:
   absl::Status Revoke(absl::Duration timeout) override {

@@ -395,7 +395,7 @@ SegmentRange SegmentStore::SummedTogether(SegmentIndex first) const {
   return range;
 }
 
-// Of segments that lie on a device, or of one that lies in several kinds of memory, which is summed
+// Sums segments that lie on a device, or one that lies in several kinds of memory, which is summed
 // on the host.
 absl::StatusOr<std::vector<SegmentSum>> SegmentStore::SumOnDevice(SegmentRange segments) {
   if (PlaceOf(segments.begin) == Place::kMixed) {

@@ -124,7 +124,8 @@ SegmentSum SumOfLeaves(absl::Span<const SegmentSum> leaves) {
     std::transform(leaves.begin(), leaves.end(), encoded.begin(), ToLittleEndian);
     return Xxh3(encoded.data(), leaves.size() * sizeof(LittleEndian));
   }
-  // On the heap, which keeps its alignment of 64 bytes under the address sanitizer too.
+  // The state lies on the heap, which keeps its alignment of 64 bytes under the address sanitizer
+  // too.
   const auto state = std::make_unique<XXH3_state_t>();
   XXH3_128bits_reset(state.get());
   for (const SegmentSum leaf : leaves) {
