@@ -20,7 +20,7 @@
 
 namespace th::testing {
 
-// Where transports can reach each other.
+// A place where transports can reach each other.
 class ConformanceWorld {
  public:
   virtual ~ConformanceWorld() = default;

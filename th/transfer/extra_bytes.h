@@ -1,4 +1,4 @@
-// What the transfers of one fill hold in memory outside of the fill's destination: requests that
+// Counts the memory that the transfers of one fill hold outside of its destination: requests that
 // wait for their socket, control frames, descriptions of pieces, and the buffer into which unwanted
 // bytes are read. The kernel's own socket buffers are not counted.
 //

@@ -69,7 +69,7 @@ std::shared_ptr<const std::vector<MemoryRegion>> DestinationOf(const SegmentStor
 
 }  // namespace
 
-// Where the bytes of one source go. On data threads.
+// Takes the bytes of one source. Called on data threads.
 class Fill::Sink final : public PullSink {
  public:
   Sink(Fill* fill, SourceIndex source) : fill_(fill), source_(source) {}

@@ -76,7 +76,7 @@ class FillObserver {
 struct FillSpec {
   std::shared_ptr<SegmentStore> store;  // BeginFill was called by the owner
   SegmentSet resume;
-  // Of what the store holds from before; empty where somebody may have written it since.
+  // The sums of what the store holds from before; empty where somebody may have written it since.
   SegmentStore::KnownSums before;
   std::optional<Digest> root;
   ReplicatorLimits limits;
@@ -239,11 +239,11 @@ class Fill final : public FillControl, public std::enable_shared_from_this<Fill>
   FillSession session_ ABSL_GUARDED_BY(mu_);
   // By the session's number. Kept to the end: transports may still call the sinks until OnStopped.
   std::deque<Link> links_ ABSL_GUARDED_BY(mu_);
-  // Where segments are landing, by the source and the segment's number.
+  // The slots in which segments are landing, by the source and the segment's number.
   std::map<std::pair<uint32_t, uint64_t>, std::shared_ptr<StagingSlot>> landing_
       ABSL_GUARDED_BY(mu_);
-  // For the next segment, whoever else takes the others meanwhile. Null: AwaitSlot was not called,
-  // or it is used.
+  // The slot for the next segment, whoever else takes the others meanwhile. Null: AwaitSlot was not
+  // called, or it is used.
   std::shared_ptr<StagingSlot> kept_slot_ ABSL_GUARDED_BY(mu_);
   bool awaits_slot_ ABSL_GUARDED_BY(mu_) = false;
   // In the order in which they go to their place; without those that are on their way there.

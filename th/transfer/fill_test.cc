@@ -49,7 +49,7 @@ class FillTest : public ::testing::Test {
   TestNode& reader() { return *nodes_[0]; }
   TestNode& a() { return *nodes_[1]; }
   TestNode& b() { return *nodes_[2]; }
-  // As the server would: `next` instead of what is lost.
+  // Assigns `next` instead of what is lost, as the server would.
   void ReplaceLostBy(const TestNode& next) {
     reader().observer.OnLoss([this, next = next.AsSource()](const TestObserver::Loss&) {
       reader().fill->SetSources(kSecond, {next});
@@ -324,7 +324,7 @@ TEST(FillChainTest, ExactlyOneSourceIsBlamedWhenAHopInTheMiddleStops) {
   network.FallSilentAfter(nodes[2]->address(), 6);
   for (size_t i = 1; i <= kChain; ++i) {
     nodes[i]->StartFill(replicator, {}, nodes[0]->shard.Root());
-    // As the server would: another source instead of the one that is lost.
+    // Another source is assigned instead of the one that is lost, as the server would.
     nodes[i]->observer.OnLoss([&, i, next = nodes[0]->AsSource()](const TestObserver::Loss&) {
       nodes[i]->fill->SetSources(kSecond, {next});
     });

@@ -90,7 +90,7 @@ struct TestNode {
   Fill& StartFill(ReplicatorLimits limits = {}, SegmentSet resume = {},
                   std::optional<Digest> root = std::nullopt, Before before = Before::kNothing);
   void StopFill();
-  // How others pull from here.
+  // The source that others are assigned to pull from here.
   AssignedSource AsSource() const;
   std::string address() const { return transport->endpoints()[0].address; }
 
@@ -102,7 +102,7 @@ struct TestNode {
   std::shared_ptr<Fill> fill;
 };
 
-// Until the store holds at least `count` segments.
+// Waits until the store holds at least `count` segments.
 void AwaitHeld(SegmentStore& store, uint64_t count);
 
 // PatientLimits for the sources of fills: signs of life come often.

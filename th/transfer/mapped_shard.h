@@ -32,7 +32,8 @@ class MappedShard {
       : memory_(std::move(memory)), runs_(std::move(runs)) {}
 
   const std::vector<Run>& runs() const { return runs_; }
-  // Where these bytes of the stream lie; null where they are not in one run, or there are none.
+  // The address of these bytes of the stream; null where they are not in one run, or there are
+  // none.
   const std::byte* At(uint64_t stream_offset, uint64_t bytes) const {
     auto run = std::upper_bound(
         runs_.begin(), runs_.end(), stream_offset,

@@ -41,7 +41,7 @@
 
 namespace th {
 
-// For the server to name another source than those that refused.
+// Limits the wait for the server to name another source than those that refused.
 inline constexpr absl::Duration kOtherSourceWait = absl::Milliseconds(300);
 // A source that owes an answer and says nothing for so long is given up. With the ticks at which it
 // is looked at less than the half second in which lost sources are noticed.
@@ -53,7 +53,7 @@ struct MappedContent {
   RankName source;
 };
 
-// Where a fill puts what it has mapped. Thread-safe.
+// The place into which a fill puts what it has mapped. Thread-safe.
 class MappingTarget {
  public:
   void Put(MappedContent content);
@@ -76,7 +76,7 @@ class MappingFill final : public FillControl, public std::enable_shared_from_thi
     absl::Duration other_source_wait = kOtherSourceWait;
     absl::Duration silence = kMappingSilence;
   };
-  // As Fill::Start.
+  // Starts as Fill::Start does.
   static std::shared_ptr<MappingFill> Start(Spec spec, std::vector<Transport*> transports,
                                             FillObserver* observer);
 

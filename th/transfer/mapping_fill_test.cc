@@ -26,9 +26,9 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr absl::Duration kPatience = absl::Seconds(30);
-// Of tests that wait for the end of a time which nothing has to happen within.
+// The limit in tests that wait for the end of a time which nothing has to happen within.
 constexpr absl::Duration kShort = absl::Milliseconds(20);
-// For a test to bring another source, where it waits for the end of this time too.
+// The time that a test has to bring another source, where it waits for the end of this time too.
 constexpr absl::Duration kOtherSource = absl::Seconds(2);
 constexpr uint64_t kBytes = 3 * kMinSegmentBytes;
 

@@ -29,7 +29,7 @@ class SegmentRingTest : public ::testing::Test {
   SegmentRingTest()
       : shard_({.tensor_bytes = {9 * kSegmentBytes + 100}, .segment_bytes = kSegmentBytes}) {}
 
-  // Of the segments {1, 2, 5, 8, 9} of ten, the last of which is short.
+  // Makes a ring of the segments {1, 2, 5, 8, 9} of ten, the last of which is short.
   std::shared_ptr<SegmentRing> Ring(uint64_t slots) {
     auto memory =
         std::shared_ptr<char>(new char[slots * kSegmentBytes], std::default_delete<char[]>());

@@ -120,7 +120,7 @@ class StoppedReadersTest : public ::testing::Test {
     }
     EXPECT_TRUE(staging_->IsOutgoingSlotAwaited());
   }
-  // Until it has taken everything, or its pull has ended.
+  // Waits until the reader has taken everything, or its pull has ended.
   void AwaitAllOrEnd(Reader& reader) {
     const absl::Time last = absl::Now() + kPatience;
     while (!reader.sink.closed() && reader.sink.segments().size() < source_->segment_count() &&

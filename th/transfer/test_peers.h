@@ -69,13 +69,13 @@ class TestShard {
     std::vector<uint64_t> tensor_bytes = {700'000, 3, 0, 5'000, 262'144};
     uint64_t segment_bytes = 65'536;
     ChecksumAlgorithm checksum = ChecksumAlgorithm::kXxh3Leaves;
-    // Where the storages lie; null: in host memory. It outlives the shard.
+    // The storages lie on this device; null: in host memory. It outlives the shard.
     TestDevice* device = default_device;
     bool every_other_on_host = default_every_other_on_host;  // the first, the third and so on
     // All storages of a kind of memory lie in one arena, with 1 to 11 bytes between them.
     bool odd_gaps = false;
   };
-  // Where shards lie whose spec does not say.
+  // The place of shards whose spec does not say.
   inline static TestDevice* default_device = nullptr;
   inline static bool default_every_other_on_host = false;
 
@@ -91,7 +91,7 @@ class TestShard {
   void Corrupt(SegmentIndex segment);
   SegmentSum SumOf(SegmentIndex segment) const;
   Digest Root() const;
-  // As sealing does, of a store that is published.
+  // Sums as sealing does, of a store that is published.
   void SumAll();
 
   const ShardLayout& layout() const { return *layout_; }
@@ -147,7 +147,7 @@ class TestHolder : public HolderDelegate {
   void AwaitBytesTold();  // of any transfer
   std::vector<TransferId> admitted() const;
   std::vector<TransferId> released() const;
-  // Why the source ended transfers at once, one for each.
+  // The reasons why the source ended transfers at once, one for each.
   std::vector<std::string> whys() const;
   uint64_t bytes_told() const;
 
@@ -207,8 +207,8 @@ class TestSink : public PullSink {
  private:
   const TestShard* const into_;
   SegmentSet discard_;
-  // Of segments that are not all in host memory: they land here first. By data threads, each its
-  // own segment.
+  // Segments that are not all in host memory land here first. By data threads, each its own
+  // segment.
   absl::Mutex landing_mu_;
   std::map<SegmentIndex, std::string> landing_ ABSL_GUARDED_BY(landing_mu_);
 

@@ -95,7 +95,7 @@ class HolderDelegate {
                                 const std::string& why) = 0;
 };
 
-// Where a pull's bytes go. Called on a data thread, serialised a pull, never inline from Open/Ask.
+// Takes a pull's bytes. Called on a data thread, serialised a pull, never inline from Open/Ask.
 class PullSink {
  public:
   virtual ~PullSink() = default;
@@ -180,7 +180,7 @@ struct PullTarget {
 class AttachedMemory {
  public:
   virtual ~AttachedMemory() = default;
-  // How GPU memory was registered, for logs; empty where there is nothing to say.
+  // The way in which GPU memory was registered, for logs; empty where there is nothing to say.
   virtual std::string how() const { return ""; }
 };
 
@@ -189,7 +189,7 @@ class Transport {
  public:
   virtual ~Transport() = default;
   virtual absl::string_view name() const = 0;  // Endpoint::transport
-  // Where our buffers can be read. Valid after construction.
+  // The endpoints at which our buffers can be read. Valid after construction.
   virtual std::vector<Endpoint> endpoints() const = 0;
   // Says if an endpoint of this transport can be tried from here, by its address alone: OK, or the
   // reason why not. Follows from the endpoint alone, and at once. OUT_OF_RANGE: the transport does

@@ -60,7 +60,7 @@ class TcpFillTest : public ::testing::Test {
     reader_->observer.AwaitComplete();
     EXPECT_TRUE(reader_->shard.Equals(good_->shard));
   }
-  // As the server would: `next` instead of what is lost.
+  // Assigns `next` instead of what is lost, as the server would.
   void ReplaceLostBy(std::vector<AssignedSource> next) {
     reader_->observer.OnLoss([this, next = std::move(next)](const TestObserver::Loss&) {
       reader_->fill->SetSources(kSecond, next);

@@ -33,7 +33,7 @@ struct TcpOptions {
 // data thread. UNAVAILABLE: cannot listen (naming address and reason). RESOURCE_EXHAUSTED.
 absl::StatusOr<std::unique_ptr<Transport>> NewTcpTransport(const TcpOptions& options);
 
-// As every connection of the transport is tuned: no delay, dead peers noticed, the congestion
+// Tunes a connection as those of the transport are: no delay, dead peers noticed, the congestion
 // control as named; when empty, cubic on loopback, where pacing ones such as bbr are slow, and the
 // system's choice elsewhere. For probes that want to be compared with it.
 void TuneTcpConnection(int fd, const std::string& congestion_control);

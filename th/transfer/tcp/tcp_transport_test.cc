@@ -322,7 +322,8 @@ TEST_F(HostileReaderTest, ListenerOutlivesAProcessWithoutDescriptors) {
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
   const auto address = SocketAddress::Parse(transport_->endpoints()[0].address);
   const int connected = connect(waiting.fd(), address->get(), address->size());
-  // What is open goes on; the listener has met EMFILE by the time this is refused and closed.
+  // The connection that is open goes on; the listener has met EMFILE by the time this is refused
+  // and closed.
   before.Send("garbage that is long enough for a header");
   EXPECT_TRUE(before.ReceiveA<Close>().has_value());
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);

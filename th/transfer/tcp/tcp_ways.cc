@@ -30,7 +30,7 @@
 namespace th::stream {
 namespace {
 
-// What is summed at a time by the transport: a segment.
+// The bytes that the transport sums at a time: a segment.
 constexpr size_t kHandedBytes = size_t{256} << 10;
 constexpr uint32_t kMaxConnections = 64;
 constexpr uint32_t kMaxKib = 1 << 20;

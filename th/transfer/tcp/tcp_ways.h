@@ -40,7 +40,7 @@ struct TcpBuffer {
   uint64_t bytes = 0;
 };
 
-// What the kernel did with sends that were to go without a copy.
+// Counts what the kernel did with sends that were to go without a copy.
 struct ZeroCopies {
   uint64_t sends = 0;
   uint64_t copied = 0;  // of those
