@@ -27,7 +27,7 @@ namespace th::stream {
 
 class EventLoop {
  public:
-  // What is watched. Kept alive by the loop while it is.
+  // Hears of a descriptor that is watched. The loop keeps it alive until Unwatch.
   class Handler {
    public:
     virtual ~Handler() = default;
@@ -46,8 +46,8 @@ class EventLoop {
 
   // Any thread. False when the loop has ended: `task` is dropped.
   bool Post(std::function<void()> task);
-  // Not on the loop's thread. Tells every handler, runs what was posted, joins. Idempotent. In a
-  // forked child, which has no such thread, it does nothing.
+  // Tells every handler, runs what was posted, and joins; not to be called on the loop's thread.
+  // Idempotent. In a forked child, which has no such thread, it does nothing.
   void Stop();
 
   // ---- on the loop's thread

@@ -64,7 +64,7 @@ enum class FrameType : uint8_t {
 inline constexpr uint8_t kMayBeSkipped = 1;  // a flag
 // A bit of Hello's features: a source with it answers AskSums.
 inline constexpr uint64_t kListsSums = 1;
-// Likewise of AskMapping.
+// Another bit: a source with it answers AskMapping.
 inline constexpr uint64_t kAnswersAskMapping = 2;
 // The most that a Mapping says: the places of a shard whose every tensor lies by itself.
 inline constexpr uint32_t kMaxMappingBytes = 4 << 20;
@@ -99,7 +99,7 @@ struct Open {
   BufferGeneration generation;
   Digest layout;
 };
-// Where the buffer's ControlBlock lies in the source's memory, the key to read it with, and the
+// The place of the buffer's ControlBlock in the source's memory, the key to read it with, and the
 // `life` that it has.
 struct ControlPlace {
   uint64_t address = 0;
@@ -148,8 +148,8 @@ struct Sums {
 struct Memory {
   std::string words;  // at most kMaxControlBodyBytes
 };
-// Where a segment lies in the source's memory, instead of its payload. The pieces are in the order
-// of its bytes; the reader says Landed once it reads them no more.
+// The places of a segment in the source's memory, instead of its payload. The pieces are in the
+// order of its bytes; the reader says Landed once it reads them no more.
 struct Located {
   struct Piece {
     uint64_t address = 0;

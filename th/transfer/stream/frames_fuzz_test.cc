@@ -14,7 +14,7 @@ namespace {
 // More frames than this in one input are looked at in part only.
 constexpr int kMaxFrames = 64;
 
-// What was accepted keeps its meaning when it is sent on.
+// A frame that was accepted keeps its meaning when it is sent on.
 void CheckRoundTrip(const Frame& frame) {
   const std::string again = std::visit(
       [](const auto& value) -> std::string {
@@ -50,7 +50,7 @@ void ParseAll(absl::string_view input, size_t chunk) {
   }
 }
 
-// As a reader takes frames: a header, then the body that it names, Located among them.
+// Decodes as a reader does: a header, then the body that it names, Located among them.
 void DecodeAll(absl::string_view input) {
   for (int frames = 0; input.size() >= kFrameHeaderBytes && frames < kMaxFrames; ++frames) {
     RawHeader raw;

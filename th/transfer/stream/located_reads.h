@@ -48,7 +48,7 @@ class LocatedReads {
     bool landed = false;      // false: nobody wanted it, and its bytes are 0
     SegmentSum computed = 0;  // of what has landed
   };
-  // Why no read counts any more.
+  // The reason why no read counts any more.
   struct Failure {
     enum class Cause : uint8_t {
       kSource,      // a place that cannot be read
@@ -80,11 +80,11 @@ class LocatedReads {
   const ControlPlace& control() const { return admission_.control; }
   // True if every segment that was located is answered.
   bool empty() const { return readings_.empty(); }
-  // Of the segments that are being read, all their bytes.
+  // All bytes of the segments that are being read.
   uint64_t bytes_under_way() const;
   // Memory that this keeps for destinations.
   uint64_t extra_bytes() const;
-  // When a read ended last, or the first one began after a rest.
+  // The time when a read ended last, or the first one began after a rest.
   absl::Time moved_at() const { return moved_at_; }
   // In a time of this length nobody has looked whether one has ended.
   void HandlePause(absl::Duration pause) { moved_at_ += pause; }

@@ -36,7 +36,7 @@ using ::th::testing::TestSink;
 
 constexpr BufferGeneration kFilled(1);
 
-// What the second connection of a pull does.
+// Says how the second connection of a pull behaves, and counts what it does.
 struct SecondConnection {
   std::atomic<int> reads{0};
   std::atomic<bool> lost{false};  // from now on it reads nothing

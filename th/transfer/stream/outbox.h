@@ -34,7 +34,7 @@ class Outbox {
   bool keeps_copies() const { return !kept_.empty(); }
   bool full() const { return bytes_left_ >= kBatchBytes || iov_.size() - first_ >= kBatchPieces; }
 
-  // Only between frames: call while empty(), or after other Add calls.
+  // Appends a frame. Only between frames: call while empty(), or after other Add calls.
   void AddControl(std::string frame);
   void AddSegment(const SegmentHeader& header, SegmentStore& store);
   // The same with a copy of the segment; `keep` lives until it has left, or is taken back.

@@ -41,7 +41,7 @@
 
 namespace th::stream {
 
-// How a connection has ended.
+// The ways in which a connection ends.
 enum class ConnectionEnd : uint8_t {
   kBroken,      // by an error, or because it was told to
   kSaid,        // the source has said that it sends no more, after whole segments

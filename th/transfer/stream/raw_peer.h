@@ -47,7 +47,7 @@ class RawConnection {
   void SendSegment(const testing::TestShard& shard, SegmentIndex segment, bool corrupt = false);
   // Its header and the first `bytes` of it.
   void SendPartOfSegment(const testing::TestShard& shard, SegmentIndex segment, size_t bytes);
-  // What is left of it after those.
+  // Sends what is left of the segment after its first `bytes` bytes.
   void SendRestOfSegment(const testing::TestShard& shard, SegmentIndex segment, size_t bytes);
   int fd() const { return socket_.fd(); }
 
@@ -63,7 +63,7 @@ class RawSource {
   RawSource(const SocketAddress& address, std::function<void(RawConnection&)> serve);
   ~RawSource();
   std::string address() const { return address_; }
-  // For `serve`: returns when the test is over. Holding the connection open and saying nothing is
+  // Returns when the test is over; for `serve`. Holding the connection open and saying nothing is
   // what a stopped process does.
   void StayQuiet();
 

@@ -90,8 +90,8 @@ class RemoteMemory {
       uint64_t life = 0;
     };
     std::optional<Control> control;
-    // Of what has landed, where this end has summed it: it must where a destination is no host
-    // memory.
+    // The sum of what has landed, where this end has taken it: it must where a destination is no
+    // host memory.
     std::optional<SegmentSum> sum = std::nullopt;
     // True where `status` says nothing against the source: its memory cannot be read from here.
     bool lost = false;

@@ -13,7 +13,7 @@ ServingTable::ServingTable(uint64_t uplink_bytes_per_second, absl::Time now)
 
 bool ServingTable::AddHolder(WorkerId worker, HolderDelegate* delegate) {
   absl::MutexLock lock(&mu_);
-  // Also one that is being removed: its transfers are not released yet.
+  // A holder that is being removed is refused too: its transfers are not released yet.
   const auto [holder, added] = holders_.try_emplace(worker);
   if (!added) return false;
   holder->second.delegate = delegate;

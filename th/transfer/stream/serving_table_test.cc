@@ -1,5 +1,5 @@
 // Tests of what the table adds to ServedTransfers: delegates are called, connections are told, and
-// removing a holder waits. Who is admitted and released is served_transfers_test's.
+// removing a holder waits. served_transfers_test has who is admitted and released.
 #include "th/transfer/stream/serving_table.h"
 
 #include <gmock/gmock.h>

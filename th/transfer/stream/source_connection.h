@@ -68,7 +68,7 @@ class SourceConnection : public EventLoop::Handler,
   void OnLoopStops() override { CloseNow(); }
 
  private:
-  // Where a reader finds the bytes of a segment; null: it cannot read them.
+  // The places where a reader finds the bytes of a segment; nullopt: it cannot read them.
   using Places = std::optional<std::vector<Located::Piece>>;
 
   // Receiving.
@@ -155,12 +155,14 @@ class SourceConnection : public EventLoop::Handler,
   bool watching_stall_ = false;  // a timer will look at it
 
   Outbox outbox_;
-  // For the next frame boundary; the session says at most one Alive beside its other words.
+  // These go out at the next frame boundary; the session says at most one Alive beside its other
+  // words.
   std::deque<std::string> words_;
   uint64_t payload_in_outbox_ = 0;
   LocatedSegments located_;
   std::shared_ptr<OutgoingStaging> staging_;  // shared with what it has begun; set by Start
-  // In device memory that the reader cannot read where it lies, though it might: they go as copies.
+  // Segments in device memory that the reader cannot read where it lies, though it might: they go
+  // as copies.
   SegmentSet not_located_;
   SegmentStore::WaitId wait_ = 0;  // not 0: nothing that was asked has arrived here
   uint64_t wait_count_ = 0;        // a wake of an earlier wait is not ours

@@ -1,4 +1,5 @@
-// What a reader says to a connection of its source, and what the source's owner answers.
+// The side of a source's connection that listens: what the reader says, and what the source's owner
+// answers.
 #include <sys/socket.h>
 
 #include <algorithm>

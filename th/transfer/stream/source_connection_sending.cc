@@ -1,4 +1,4 @@
-// What a connection of a source sends, and what it waits for before it can.
+// The side of a source's connection that sends, and what it waits for before it can.
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -42,7 +42,7 @@ void SourceConnection::Pump() {
   }
 }
 
-// False when the connection has to wait, or is closed.
+// Sends once. False when the connection has to wait, or is closed.
 bool SourceConnection::SendSome(uint64_t* budget) {
   const absl::Time now = MonotonicNow();
   if (*budget == 0) {
@@ -80,7 +80,7 @@ void SourceConnection::NoteSent(uint64_t bytes, absl::Time now) {
   table_->CountSent(*transfer_, payload, now);
 }
 
-// How much may go out now. 0: the uplink is exhausted and a timer will pump.
+// Returns how much may go out now. 0: the uplink is exhausted and a timer will pump.
 uint64_t SourceConnection::TakeUplink(absl::Time now) {
   if (!PaysUplink()) return outbox_.bytes_left();
   const UplinkBucket::Grant grant = table_->TakeUplink(*transfer_, outbox_.bytes_left(), now);
@@ -230,8 +230,8 @@ bool SourceConnection::MayLocateMore() const {
   return served_ == nullptr || located_.HasRoom(served_->window());
 }
 
-// Where the reader finds the segment's bytes. Nullopt when it is in too many pieces for that, or
-// the reader cannot read one of them.
+// Returns where the reader finds the segment's bytes. Nullopt: it is in too many pieces for that,
+// or the reader cannot read one of them.
 SourceConnection::Places SourceConnection::PlacesOf(SegmentIndex segment) {
   std::vector<iovec> pieces;
   transfer_->store->AppendPieces(segment, &pieces);

@@ -38,7 +38,7 @@ inline constexpr absl::Duration kStalledTime = absl::Milliseconds(500);
 // Afterwards it keeps what has been begun for so long, while a slot is awaited all the time.
 // Longer than kStalledTime: others that stand still and got slots meanwhile give back first.
 inline constexpr absl::Duration kKeptTime = absl::Milliseconds(1000);
-// How often a stalled connection is looked at.
+// The time between two looks at a stalled connection.
 inline constexpr absl::Duration kStallTick = absl::Milliseconds(100);
 
 class StallWatch {
@@ -49,7 +49,7 @@ class StallWatch {
   void HandleFull(absl::Time now) {
     if (stalled_since_ == absl::InfiniteFuture()) stalled_since_ = now;
   }
-  // How long the reader has taken nothing; 0 while it is not stalled.
+  // The time for which the reader has taken nothing; 0 while it is not stalled.
   absl::Duration StalledFor(absl::Time now) const {
     return std::max(now - stalled_since_, absl::ZeroDuration());
   }

@@ -105,7 +105,7 @@ void PullState::AskMapping() {
       [connection = lanes_[first_].connection] { connection->SendAskMapping(); });
 }
 
-// Among those with less than so many requests open. Null: there is none.
+// Looks among those with less than `max_requests` requests open. Null: there is none.
 PullState::Lane* PullState::LaneThatOwesLeast(size_t max_requests) {
   Lane* least = nullptr;
   for (Lane& lane : lanes_) {
@@ -130,9 +130,9 @@ void PullState::AskLocked(SegmentRange range) {
   moved_.Add(range);  // another connection may be admitted, else the pull is closing
 }
 
-// What one connection owed may be in many pieces, each of which is a request: those wait here for
-// others to be answered. The reader itself asks for no more than the other half of what a source
-// takes a connection (NoSourceIsAskedForMoreThanSourcesTake in fill_test.cc).
+// The segments that one connection owed may be in many pieces, each of which is a request: those
+// wait here for others to be answered. The reader itself asks for no more than the other half of
+// what a source takes a connection (NoSourceIsAskedForMoreThanSourcesTake in fill_test.cc).
 void PullState::AskMoved() {
   const size_t max_requests = std::max<size_t>(limits_.max_requests_queued / 2, 1);
   while (!moved_.empty() && !failure_.has_value()) {

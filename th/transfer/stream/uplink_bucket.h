@@ -23,9 +23,9 @@ namespace th::stream {
 
 class UplinkBucket {
  public:
-  // What may be saved up while nothing is sent: late wake-ups are made good within this.
+  // Limits what may be saved up while nothing is sent: late wake-ups are made good within this.
   static constexpr absl::Duration kBurst = absl::Milliseconds(20);
-  // What one turn of all waiting transfers takes together.
+  // The time that one turn of all waiting transfers takes together.
   static constexpr absl::Duration kRound = absl::Milliseconds(10);
   static constexpr uint64_t kMinGrantBytes = 512;
   static constexpr uint64_t kMaxGrantBytes = uint64_t{256} << 10;
@@ -51,7 +51,7 @@ class UplinkBucket {
 
   void Refill(absl::Time now);
   uint64_t GrantSize() const;
-  // Where `transfer` stands in the queue; it joins at the end when it is not there yet.
+  // The place of `transfer` in the queue; it joins at the end when it is not there yet.
   size_t PlaceOf(TransferId transfer, absl::Time now);
   absl::Duration TimeFor(double bytes) const;
 
