@@ -93,6 +93,14 @@ class EventLoop {
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
 };
 
+// A task for Post or RunAt: calls `method` of `object`, if that lives by then.
+template <typename Object>
+std::function<void()> IfAlive(std::weak_ptr<Object> object, void (Object::*method)()) {
+  return [object = std::move(object), method] {
+    if (const auto alive = object.lock()) (alive.get()->*method)();
+  };
+}
+
 }  // namespace th::stream
 
 #endif  // TH_TRANSFER_STREAM_EVENT_LOOP_H_

@@ -134,9 +134,7 @@ void PullConnection::WatchOpening() {
   if (state_ != State::kConnecting && state_ != State::kOpening) return;
   if (setup_.takes_over && state_ == State::kOpening && !asked_to_open_) NoteAlive(now);
   opening_tick_at_ = now + kOpeningTick;
-  loop_->RunAt(opening_tick_at_, [weak = weak_from_this()] {
-    if (const auto self = weak.lock()) self->WatchOpening();
-  });
+  loop_->RunAt(opening_tick_at_, IfAlive(weak_from_this(), &PullConnection::WatchOpening));
 }
 
 void PullConnection::OnReady(uint32_t events) {
