@@ -3,7 +3,7 @@
 
 namespace th::testing {
 
-// Whether the sources are compiled with a sanitizer, which makes them about ten times as slow.
+// True when the sources are compiled with a sanitizer, which makes them about ten times as slow.
 bool UnderSanitizer();
 
 }  // namespace th::testing

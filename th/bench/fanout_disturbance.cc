@@ -65,7 +65,7 @@ class DisturbedUpdate {
   }
   std::string VictimName() const { return absl::StrCat(victim_->group, "/0"); }
 
-  // Whether this was the first word of a dependent that receives from others.
+  // Records the first report of a dependent that receives from others.
   void Notice(const std::string& reader, double at_s) {
     const auto dependent = noticed_at_.find(reader);
     if (dependent == noticed_at_.end() || dependent->second > 0 || at_s < disturbed_at_) return;

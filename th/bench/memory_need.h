@@ -1,4 +1,4 @@
-// Whether this machine has memory for the processes of a benchmark, each of which holds a whole
+// Checks that this machine has memory for the processes of a benchmark, each of which holds a whole
 // version: one that is begun without ends minutes later with whatever the kernel kills.
 //
 //   TH_RETURN_IF_ERROR(CheckMemory({.version_bytes = flags.bytes, .copies = 1 + flags.readers},

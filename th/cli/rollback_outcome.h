@@ -23,7 +23,7 @@ struct RollBackOutcome {
 };
 RollBackOutcome OutcomeOf(const Catalog& before, const Catalog& after, const ModelKey& key,
                           const VersionInfo& to);
-// Whether somebody has the version, or gets it now.
+// True when somebody has the version, or gets it now.
 bool IsHeld(const Catalog& catalog, const ModelKey& key, VersionSequence version);
 // "run=r1 model=m is back at version step-1 (#1.1); withdrawn: step-2 (#1.2)".
 std::string TextOf(const RollBackOutcome& outcome, const ModelKey& key, const VersionInfo& to);

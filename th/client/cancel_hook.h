@@ -14,7 +14,7 @@
 
 namespace th {
 
-// Whether the calls of this thread are cancelled.
+// True when the calls of this thread are cancelled.
 bool CallsAreCancelled();
 // CANCELLED once they are, saying what becomes of `what`: "the version was not waited for".
 absl::Status CheckNotCancelled(absl::string_view what);

@@ -485,12 +485,12 @@ class Client {
   //   TH_RETURN_IF_ERROR(client->Preempt(absl::Now() + absl::Seconds(30)));
   //   client->AwaitEnded(absl::Seconds(35));
   absl::Status Preempt(absl::Time deadline);
-  // Whether the membership has ended within `timeout`: membership() says why.
+  // True when the membership has ended within `timeout`: membership() says why.
   bool AwaitEnded(absl::Duration timeout) const;
 
   // OK while the membership lives; else why it ended ("replaced by ...").
   absl::Status membership() const;
-  // Whether the server knows of this membership just now. False while it is away, or takes this
+  // True when the server knows of this membership just now. False while it is away, or takes this
   // rank up again after that: what is held is held and served on meanwhile.
   bool connected() const;
   // Control bytes of this membership, both ways, since the join (messages, without gRPC's framing).

@@ -42,7 +42,7 @@ struct Client::Impl {
 };
 
 struct WeightBuffer::Impl {
-  // Whether bytes of the last publication were sent.
+  // True when bytes of the last publication were sent.
   bool HasReaders() {
     absl::MutexLock lock(&mu);
     return buffer->bytes_sent().load() > bytes_sent_before_publish;

@@ -157,7 +157,7 @@ class Membership final : public SessionAccess,
   // Ends the Update, Stage, Apply or streaming receive of the buffer that is under way: its call
   // ends CANCELLED, soon. From any thread.
   void CancelUpdate(BufferId buffer);
-  // Whether the server knows of this membership now.
+  // True when the server knows of this membership now.
   bool connected() const;
 
   // ---- membership_copies.cc
@@ -273,8 +273,8 @@ class Membership final : public SessionAccess,
   // The same for a call that nobody waits for: it ends then. On th-control.
   void FinishOnceSilenced(const std::shared_ptr<Call>& call, const absl::Status& refused);
   void FinishIfSilenced();
-  // Whether `condition`, which holds mu_, has become true within `timeout`, and before the calls of
-  // this thread were cancelled.
+  // True when `condition`, which holds mu_, has become true within `timeout`, and before the calls
+  // of this thread were cancelled.
   bool AwaitUnlessCancelled(absl::Duration timeout, absl::FunctionRef<bool()> condition) const;
   // OK: a verb may begin. FAILED_PRECONDITION: the buffer is asleep, or its memory is being
   // changed.

@@ -73,7 +73,7 @@ class StopSignals {
   // The signal that came first; 0: none yet.
   int signal() const;
   void Wait();
-  // Whether a stop was requested within `timeout`.
+  // True when a stop was requested within `timeout`.
   bool WaitFor(absl::Duration timeout);
 
  private:

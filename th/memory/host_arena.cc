@@ -19,7 +19,7 @@ void Unmap(std::byte* data, uint64_t bytes) {
   if (!UnmapSharedMemory(data)) munmap(data, bytes);
 }
 
-// Whether readers keep the pages of a block that was mapped as shared memory: they have attached
+// True when readers keep the pages of a block that was mapped as shared memory: they have attached
 // it, or had when RenewSharedMemory made it private.
 bool IsLeftToReaders(const std::byte* data) {
   return IsAttached(data) || !FindSharedMemory(data, 1).has_value();

@@ -36,7 +36,7 @@ struct LeasePlace {
 // ---- the owner's process
 // RESOURCE_EXHAUSTED: the system gives no file.
 absl::StatusOr<LeasePlace> NewLeasePlace();
-// Whether anybody holds a lease with this number.
+// True when anybody holds a lease with this number.
 bool IsLeased(uint64_t number);
 
 // ---- the reader's

@@ -79,7 +79,7 @@ struct OfferedToReaders {
 // readers have attached and those that were left to them would be more than `limit_bytes`.
 absl::StatusOr<OfferedToReaders> OfferToReaders(const void* address, uint64_t bytes,
                                                 uint64_t limit_bytes);
-// Whether readers have attached, or are about to attach, the range that begins at `data`.
+// True when readers have attached, or are about to attach, the range that begins at `data`.
 bool IsAttached(const std::byte* data);
 // Of ranges that this process has unmapped or renewed while readers had attached them, and that
 // they still have.

@@ -60,7 +60,7 @@ const std::vector<BufferTransition>& BufferTransitions();
 // refused.
 const BufferTransition* FindBufferTransition(BufferState from, BufferEvent event,
                                              BufferCondition condition);
-// Whether `event` is allowed in `from` under any condition.
+// True when `event` is allowed in `from` under any condition.
 bool BufferEventAllowed(BufferState from, BufferEvent event);
 
 }  // namespace th

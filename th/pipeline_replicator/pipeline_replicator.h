@@ -126,7 +126,7 @@ class PipelineReplicator {
   void RetireSource(SourceIndex source);
   void RemoveSource(SourceIndex source);
 
-  // Whether this source is to be asked for the whole list of sums now. Poll before PollRequest.
+  // True when this source is to be asked for the whole list of sums now. Poll before PollRequest.
   bool PollSums(SourceIndex source, absl::Time now);
   // The next sums of the list from `source`, in canonical order.
   void HandleSums(SourceIndex source, SegmentIndex first, absl::Span<const SegmentSum> sums,
@@ -163,9 +163,9 @@ class PipelineReplicator {
                   // possible; the source is suspected
     kUnexpected,  // not asked from this source: the owner drops the source
   };
-  // Whether the bytes of `segment` from `source` may be written into the buffer now: it was asked,
-  // is not held yet (a held segment is being served and must not be written again), and no other
-  // source is writing it.
+  // True when the bytes of `segment` from `source` may be written into the buffer now: it was
+  // asked, is not held yet (a held segment is being served and must not be written again), and no
+  // other source is writing it.
   bool WantsSegment(SourceIndex source, SegmentIndex segment) const;
   // The same, and takes the segment for `source` until HandleSegment or RemoveSource.
   bool BeginSegment(SourceIndex source, SegmentIndex segment);

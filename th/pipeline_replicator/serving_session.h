@@ -82,7 +82,7 @@ struct Disconnect {
 using ServingOutput =
     std::variant<AskToAdmit, SendAdmitted, SendRefused, SendAlive, SendClose, Disconnect>;
 
-// Whether a source takes a request for `range` of its `segment_count` segments while `open` is what
+// OK when a source takes a request for `range` of its `segment_count` segments while `open` is what
 // the connection has open already. OUT_OF_RANGE, RESOURCE_EXHAUSTED.
 absl::Status CheckRequest(SegmentRange range, const RequestQueue& open, uint64_t segment_count,
                           const ServingLimits& limits);

@@ -59,7 +59,7 @@ class ChildProcess {
   std::vector<std::string> ReadLines();
 
   void Signal(int signal);
-  // Whether it has ended; reaps it.
+  // True when it has ended; reaps it.
   bool HasEnded();
   // DEADLINE_EXCEEDED when it is still there after `timeout`.
   absl::Status AwaitEnd(absl::Duration timeout);

@@ -22,7 +22,7 @@ class HeldSignals {
   HeldSignals(const HeldSignals&) = delete;
   HeldSignals& operator=(const HeldSignals&) = delete;
 
-  // Whether one has come that nobody has taken.
+  // True when one has come that nobody has taken.
   bool Pending() const;
 
  private:

@@ -22,7 +22,7 @@ std::string WhyNoAnswer(const StartOperation& asked, const VersionInfo& version)
 // How a server says that an operation has ended and that it does not know any more how: ABORTED,
 // in these words.
 inline constexpr absl::string_view kForgotten = "is forgotten";
-// Whether the end of an operation says so: it contradicts no other error.
+// True when the end of an operation says so: it contradicts no other error.
 bool SaysForgotten(const absl::Status& end);
 
 // How a server says that an operation ended well for its group, and that its result cannot answer

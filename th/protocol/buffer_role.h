@@ -27,17 +27,17 @@ enum class BufferRole : uint8_t {
   kStreaming = 5,
 };
 
-// Whether the buffer is a copy under the worker's offload limit.
+// True when the buffer is a copy under the worker's offload limit.
 constexpr bool IsHostCopy(BufferRole role) {
   return role == BufferRole::kOffload || role == BufferRole::kSeed;
 }
 
-// Whether the session made the buffer, and its caller knows nothing of it.
+// True when the session made the buffer, and its caller knows nothing of it.
 constexpr bool IsTemporary(BufferRole role) {
   return IsHostCopy(role) || role == BufferRole::kStaged;
 }
 
-// Whether each buffer of this role has a name that no other has before or after it.
+// True when each buffer of this role has a name that no other has before or after it.
 constexpr bool HasNameOfItsOwn(BufferRole role) {
   return IsHostCopy(role) || role == BufferRole::kStreaming;
 }

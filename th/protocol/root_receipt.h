@@ -41,7 +41,7 @@ struct ReceiptSubject {
 
 RootReceipt MakeRootReceipt(const ClusterKey& key, const ReceiptSubject& subject,
                             const Digest& root);
-// Whether a server of this key has told that root of that shard.
+// True when a server of this key has told that root of that shard.
 bool IsGenuine(const RootReceipt& receipt, const ClusterKey& key, const ReceiptSubject& subject);
 
 }  // namespace th

@@ -187,7 +187,8 @@ bool MayBecomeSource(const Buffer& holder) {
          holder.replica->role != BufferRole::kStreaming && !holder.sources.empty();
 }
 
-// Whether there is a complete holder that this reader has not given up for good, or may yet be one.
+// True when there is a complete holder that this reader has not given up for good, or may yet be
+// one.
 bool MayBecomeFed(const Turn& turn, const Buffer& buffer) {
   const Shard& shard = *buffer.shard;
   if (turn.state.adopting && shard.version->from_earlier_epoch) return true;
@@ -299,7 +300,7 @@ void LetWait(Turn& turn, Buffer& buffer, bool may_be_fed) {
   Send(turn, *buffer.worker, std::move(message));
 }
 
-// Whether another buffer of the reader's own worker can feed it: no uplink is used.
+// True when another buffer of the reader's own worker can feed it: no uplink is used.
 bool OwnWorkerHolds(const Buffer& reader) {
   const auto& own = reader.worker->buffers;
   return std::any_of(own.begin(), own.end(), [&](const auto& entry) {
@@ -327,7 +328,7 @@ void PutOffSlowReader(Turn& turn, Buffer& reader) {
   }
 }
 
-// Whether the choice is nearer than all that the reader fills from: what is as near gains it less
+// True when the choice is nearer than all that the reader fills from: what is as near gains it less
 // than a switch costs.
 bool IsNearer(const SchedulerChoice& choice, const Buffer& reader) {
   const Shard& shard = *reader.shard;

@@ -44,7 +44,7 @@ void AssignFill(Turn& turn, Buffer& buffer);
 // other is nearer than all of them; else it keeps what it has. Nothing to do for a buffer that is
 // not filling or has no source.
 void MoveFill(Turn& turn, Buffer& buffer);
-// Whether one of the reader's sources has a notice, maybe since the reader was away.
+// True when one of the reader's sources has a notice, maybe since the reader was away.
 bool ASourceLeaves(const Buffer& reader);
 // Tells the reader its present sources again, under a new assignment.
 void RepeatAssignment(Turn& turn, Buffer& buffer);
@@ -64,7 +64,7 @@ void GiveSources(Turn& turn, Buffer& reader, const std::vector<SchedulerChoice>&
 void LeaveSource(Turn& turn, Buffer& reader, const Buffer& source, absl::Time slow_until,
                  const std::string& why);
 
-// Whether a reader of the shard may hope to complete it: somebody holds it whole, or is fed by
+// True when a reader of the shard may hope to complete it: somebody holds it whole, or is fed by
 // somebody who does.
 bool IsCompletable(const Shard& shard);
 

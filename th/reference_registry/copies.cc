@@ -14,8 +14,8 @@
 namespace th::registry {
 namespace {
 
-// Whether the copy is of use: it stays and no other group does, or it is on its way. Its own group
-// made it in order to leave, and may do so at any moment.
+// True when the copy is of use: it stays and no other group does, or it is on its way. Its own
+// group made it in order to leave, and may do so at any moment.
 bool IsNeeded(const RegistryState& state, const Replica& replica) {
   if (replica.role == BufferRole::kSeed && IsLastCopyOfRetained(replica)) return true;
   if (replica.role == BufferRole::kSeed && !SeedIsOfUse(replica)) return false;

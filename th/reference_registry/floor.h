@@ -8,8 +8,8 @@
 
 namespace th::registry {
 
-// Whether `version` is older than `floor` allows. A floor of a version that was rolled back counts
-// as the version that it was rolled back to.
+// True when `version` is older than `floor` allows. A floor of a version that was rolled back
+// counts as the version that it was rolled back to.
 bool IsBehindFloor(const Replica& replica, VersionSequence version, VersionSequence floor);
 
 }  // namespace th::registry

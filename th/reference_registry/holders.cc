@@ -18,7 +18,7 @@ const Version* VersionOf(const Buffer& buffer) {
   return buffer.shard == nullptr ? nullptr : buffer.shard->version;
 }
 
-// Whether it has all of its shard or is about to, though it may serve nobody now.
+// True when it has all of its shard or is about to, though it may serve nobody now.
 bool HasOrGets(const Buffer& buffer) {
   const Content& content = *buffer.content;
   const Replica& replica = *buffer.replica;

@@ -73,7 +73,7 @@ void ReindexAround(Turn& turn, Worker& worker);
 // Its place among the candidates, if it is one. `now` decides only whether it is suspected.
 CandidateKey KeyOf(const RegistryState& state, const Buffer& buffer, absl::Time now);
 bool IsCandidate(const Buffer& buffer);
-// Whether there is a shard of the form, and `is_so` of each.
+// True when there is a shard of the form, and `is_so` of each.
 template <typename Predicate>
 bool EveryShardOf(const Version& version, const std::string& form, Predicate is_so) {
   const auto first = version.shards.lower_bound(ShardKey{form, Digest()});
@@ -82,13 +82,13 @@ bool EveryShardOf(const Version& version, const std::string& form, Predicate is_
   const bool ended = it == version.shards.end() || it->first.form != form;
   return ended && it != first;
 }
-// Whether each shard of the form has a holder that has all of it or is about to, also one that may
-// serve nobody now.
+// True when each shard of the form has a holder that has all of it or is about to, also one that
+// may serve nobody now.
 bool IsSomewhere(const Version& version, const std::string& form);
-// Whether the root of its shard may come from who has it, while it is not known.
+// True when the root of its shard may come from who has it, while it is not known.
 bool MayTellRoot(const Content& content);
-// Whether the shard's root is unknown and nobody is left who could tell it: no reader can complete
-// it.
+// True when the shard's root is unknown and nobody is left who could tell it: no reader can
+// complete it.
 bool IsUnsealable(const Shard& shard);
 
 // The edges of `reader` from here on. The caller has made sure that they close no cycle.
@@ -109,7 +109,7 @@ Distance DistanceTo(const Buffer& reader, const Buffer& source);
 const std::vector<BufferAddress>& SourcesOf(const Shard& shard, const BufferAddress& reader);
 bool FillsFrom(const Shard& shard, const BufferAddress& reader, const BufferAddress& source);
 uint32_t ReaderCount(const Shard& shard, const BufferAddress& source);
-// Whether an edge from `reader` up to `source` would close a cycle.
+// True when an edge from `reader` up to `source` would close a cycle.
 bool WouldCycle(const Shard& shard, const BufferAddress& reader, const BufferAddress& source);
 
 // The waiting readers of the shard look again at the end of the turn.

@@ -1,5 +1,5 @@
-// Whether the state keeps its own rules: the indices agree with what they index, no graph of fills
-// has a cycle, nothing withdrawn is a source, nothing waits without an end. For tests and
+// Checks that the state keeps its own rules: the indices agree with what they index, no graph of
+// fills has a cycle, nothing withdrawn is a source, nothing waits without an end. For tests and
 // simulations.
 #ifndef TH_REFERENCE_REGISTRY_INVARIANTS_H_
 #define TH_REFERENCE_REGISTRY_INVARIANTS_H_

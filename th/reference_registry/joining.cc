@@ -17,7 +17,7 @@
 namespace th::registry {
 namespace {
 
-// Whether the caller of a rank that updates wants what is retained to be kept; none: the request
+// True when the caller of a rank that updates wants what is retained to be kept; none: the request
 // does not tell. A rank that has drained without a server waits for no copy any more, whatever was
 // asked, and what its update was resolved to says that it may have drained.
 std::optional<bool> AsksToKeep(const StartOperation& update) {
@@ -78,7 +78,7 @@ std::optional<VersionSequence> OtherResolution(const Transaction& transaction,
   return known == resolved.sequence ? std::nullopt : known;
 }
 
-// Whether it moves already to what this rank's floor excludes.
+// True when it moves already to what this rank's floor excludes.
 bool IsTooOld(const Replica& replica, const Transaction& transaction, VersionSequence floor) {
   const std::optional<VersionSequence> target = TargetOf(transaction);
   return target.has_value() && IsBehindFloor(replica, *target, floor);

@@ -32,8 +32,9 @@ VersionInfo VersionOf(const KeptResult& kept) {
   return version;
 }
 
-// Whether the result tells that its rank works with weights of the present lineage, so that what it
-// publishes next follows from them. A copy beside the buffer, or a publish, tells nothing of that.
+// True when the result tells that its rank works with weights of the present lineage, so that what
+// it publishes next follows from them. A copy beside the buffer, or a publish, tells nothing of
+// that.
 bool ShowsPresentLineage(const Buffer& buffer, const FinishedOperation& result) {
   const bool moved = result.status.ok() && result.kind == OperationKind::kUpdate &&
                      !result.must_offload && result.outcome != UpdateOutcome::kNotAvailable;

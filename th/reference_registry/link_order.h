@@ -75,7 +75,7 @@ void TryAnother(Turn& turn, Buffer& reader, Buffer& source, double rate);
 // about `rate` are forgotten. True: this one gets no more either, so the source may be to blame.
 // False: it gets more, or there is no trial that it could end. Each trial ends once.
 bool ConcludeTrial(Turn& turn, const Buffer& reader, Buffer& source, double rate);
-// Whether somebody fills from the reader who may have a faster link.
+// True when somebody fills from the reader who may have a faster link.
 bool HoldsBackOthers(const Buffer& reader);
 
 }  // namespace th::registry

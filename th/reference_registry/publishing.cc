@@ -401,7 +401,7 @@ void SetRoot(Turn& turn, Shard& shard, const Digest& root) {
   CountSeal(turn, *shard.version);
 }
 
-// Whether the buffer's content is what the shard is known to hold; else it is refused.
+// True when the buffer's content is what the shard is known to hold; else it is refused.
 bool CompareWithRoot(Turn& turn, Buffer& buffer, const Digest& root) {
   if (TH_MUTATE(kAcceptAnyRoot, *buffer.shard->root != root, false)) {
     RefusePublication(turn, buffer);
@@ -455,7 +455,7 @@ void SettleByFirstPublisher(Turn& turn, Shard& shard) {
   SettleRoot(turn, shard, root);
 }
 
-// Whether what the buffer says of the shard's root may be what its own worker has summed: of what
+// True when what the buffer says of the shard's root may be what its own worker has summed: of what
 // it published, or of the copy that it made of that while there was no server.
 bool IsOwnWord(const Buffer& buffer) {
   return buffer.content->publisher || buffer.replica->role == BufferRole::kOffload;

@@ -12,8 +12,8 @@
 namespace th::registry {
 namespace {
 
-// Whether a streaming reader fails its next operation without having started it: it cannot even say
-// what it wants to receive, and the others of its group need not wait for it.
+// True when a streaming reader fails its next operation without having started it: it cannot even
+// say what it wants to receive, and the others of its group need not wait for it.
 bool FailsUnstarted(const RegistryState& state, const BufferAddress& address,
                     OperationNumber number) {
   const Buffer* buffer = FindBuffer(state, address);
@@ -24,8 +24,8 @@ bool FailsUnstarted(const RegistryState& state, const BufferAddress& address,
          number == std::max(buffer->last_started, replica.finished).Next();
 }
 
-// Whether a rank gives up a publication that was made good only after its caller had been told that
-// there was no answer in time, so that it writes into its buffer again.
+// True when a rank gives up a publication that was made good only after its caller had been told
+// that there was no answer in time, so that it writes into its buffer again.
 bool GivesUpPublication(const RegistryState& state, const BufferAddress& address,
                         OperationNumber number) {
   const Buffer* buffer = FindBuffer(state, address);

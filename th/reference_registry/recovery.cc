@@ -423,7 +423,7 @@ void OpenWindows(RegistryState& state, absl::Time now) {
   state.deadlines.insert({.at = now + adoption, .kind = DeadlineKind::kAdoption});
 }
 
-// Whether the version can have been published while the claimed membership lasted.
+// True when the version can have been published while the claimed membership lasted.
 bool CanBeFromMembership(const RegistryState& state, const ResumeClaim& claim,
                          const VersionInfo& info) {
   return !info.label.empty() && info.sequence.epoch() <= claim.epoch &&
@@ -441,8 +441,8 @@ Lineage NewestLineage(const RegistryState& state, const JoinRequest& request) {
   return newest;
 }
 
-// Whether the label belongs to a version of the same epoch, or of a later one. A version beyond the
-// high-water mark is not believed then: within an epoch a label is hardly ever given again.
+// True when the label belongs to a version of the same epoch, or of a later one. A version beyond
+// the high-water mark is not believed then: within an epoch a label is hardly ever given again.
 bool RepeatsLabelOfEpoch(const Model& model, const VersionInfo& info) {
   const auto label = model.labels.find(info.label.text());
   return label != model.labels.end() && label->second.epoch() >= info.sequence.epoch();

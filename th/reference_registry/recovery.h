@@ -28,7 +28,7 @@ void BeginEpoch(RegistryState& state, const RegistryStart& start);
 // window and the adoption begin again.
 void LearnFrom(Turn& turn, const Worker& worker, const JoinRequest& request);
 
-// Whether a worker's operation numbers mean something here.
+// The meaning that a worker's operation numbers have here.
 enum class Numbering : uint8_t {
   kOther = 1,           // of another generation of the group, or none
   kOfThisEpoch = 2,     // the server gave every result itself

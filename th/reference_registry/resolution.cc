@@ -64,7 +64,7 @@ bool HasForm(const Version& version, const std::string& form) {
   return found != version.shards.end() && found->first.form == form;
 }
 
-// Whether every rank of the replica's group has something of the version.
+// True when every rank of the replica's group has something of the version.
 bool IsWhole(const Replica& replica, VersionSequence version) {
   return replica.buffers.size() == replica.group->ranks &&
          std::all_of(replica.buffers.begin(), replica.buffers.end(), [&](const auto& entry) {

@@ -29,7 +29,7 @@ uint32_t KeepLatestOf(const DurableModel& durable, const std::string& form) {
   return found == durable.keep_latest_of_form.end() ? durable.keep_latest : found->second;
 }
 
-// Whether every distinct shard of the form has a holder that stays.
+// True when every distinct shard of the form has a holder that stays.
 bool StaysComplete(const Version& version, const std::string& form) {
   return version.phase == VersionPhase::kPublished &&
          EveryShardOf(version, form, [](const Shard& shard) { return shard.complete_staying > 0; });
@@ -68,7 +68,7 @@ absl::flat_hash_map<const Shard*, uint32_t> StayingHoldersLost(const Replica& re
   return lost;
 }
 
-// Whether some shard of `replica` then has no holder left that stays.
+// True when some shard of `replica` then has no holder left that stays.
 bool IsLastOfSomeShard(const Replica& replica, Going going) {
   const auto lost = StayingHoldersLost(replica, going);
   return std::any_of(lost.begin(), lost.end(), [](const auto& entry) {
@@ -76,19 +76,19 @@ bool IsLastOfSomeShard(const Replica& replica, Going going) {
   });
 }
 
-// Whether `held`, which `replica` holds (null: nothing that counts), is retained, and would lack
+// True when `held`, which `replica` holds (null: nothing that counts), is retained, and would lack
 // some shard without what goes.
 bool IsLastOfRetained(const Replica& replica, const Version* held, Going going) {
   return held != nullptr && IsLastOfSomeShard(replica, going) && IsRetained(*held, replica.form);
 }
 
-// Whether an operation that takes away what `replica` holds takes the last of something retained.
+// True when an operation that takes away what `replica` holds takes the last of something retained.
 // Never from spot workers, who keep nothing for others; also where a rank has a notice.
 bool TakesLastOfRetained(const Replica& replica) {
   return IsLastOfRetained(replica, VersionToOffload(replica), Going::kReplica);
 }
 
-// Whether a rank of it leaves soon.
+// True when a rank of it leaves soon.
 bool HasNotice(const Replica& replica) {
   return std::any_of(replica.buffers.begin(), replica.buffers.end(),
                      [](const auto& entry) { return entry.second->worker->leaving(); });

@@ -34,13 +34,13 @@ bool IsRetained(const Version& version, const std::string& form);
 // empty name where no form of it is known. None while ranks may come back after a restart.
 std::vector<std::string> LostForms(const RegistryState& state, const Version& version);
 
-// Whether `transaction` may not go on yet, since it would take away the last replica of a retained
-// version with what `replica` holds. Then it has ended here, with must_offload and OK or a
+// True when `transaction` may not go on yet, since it would take away the last replica of a
+// retained version with what `replica` holds. Then it has ended here, with must_offload and OK or a
 // FAILED_PRECONDITION naming the first rank that has no memory for a copy, or it waits for room
 // (Model::waiting_for_room).
 bool DeferToOffload(Turn& turn, Replica& replica, Transaction& transaction);
 
-// Whether the last operation was ended so, and some rank has yet to register its copy: the room
+// True when the last operation was ended so, and some rank has yet to register its copy: the room
 // that it needs is not taken, and not free either. A copy is awaited until its update has ended or
 // nobody has it any more; one that nobody registers, for kCopyAwaitedFor.
 bool AwaitsCopy(const Turn& turn, const Replica& replica);
@@ -66,8 +66,8 @@ const Version* VersionHeldWhole(const Replica& replica);
 // The same; null where a rank is spot, whose replicas are not offloaded.
 const Version* VersionToOffload(const Replica& replica);
 
-// Whether no other group has what `replica`, a copy, holds and something retains. Also where a rank
-// has a notice: until it leaves, the copy may be all that there is.
+// True when no other group has what `replica`, a copy, holds and something retains. Also where a
+// rank has a notice: until it leaves, the copy may be all that there is.
 bool IsLastCopyOfRetained(const Replica& replica);
 
 }  // namespace th::registry

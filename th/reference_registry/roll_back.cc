@@ -48,7 +48,7 @@ void EndOperations(Turn& turn, Model& model, VersionSequence to, const VersionIn
   }
 }
 
-// Whether the holder's rank hears of the roll-back now. A group that has rolled back itself knows
+// True when the holder's rank hears of the roll-back now. A group that has rolled back itself knows
 // what becomes of its publication. Any group's staged copies go, because nothing else ends them:
 // their ranks would announce the version to a server that has lost the roll-back. A buffer that
 // received the version keeps it until it moves.

@@ -44,8 +44,8 @@ void EraseShardsOf(const Replica& replica, ShardKeys* keys) {
   for (const auto& [rank, buffer] : replica.buffers) keys->erase(ShardKeyOf(*buffer));
 }
 
-// Whether others of the site fill all of `lacking`, or a group there (this one too) has reserved it
-// for a copy.
+// True when others of the site fill all of `lacking`, or a group there (this one too) has reserved
+// it for a copy.
 bool IsOnItsWay(const Turn& turn, const Replica& replica, const Version& version,
                 const std::string& site, ShardKeys lacking) {
   const auto found = version.site_seedings.find({replica.form, site});
@@ -74,8 +74,8 @@ VersionSequence VersionOfSeed(const Replica& seed) {
   return exact == nullptr ? VersionSequence() : *exact;
 }
 
-// Whether the group is told to make, or is about to lose, a copy of another version: it asks again
-// when that is over, rather than be refused for lack of room.
+// True when the group is told to make, or is about to lose, a copy of another version: it asks
+// again when that is over, rather than be refused for lack of room.
 bool WaitsForOwnCopy(const Turn& turn, const Replica& replica) {
   const auto& replicas = replica.group->replicas;
   return std::any_of(replicas.begin(), replicas.end(), [&](const auto& entry) {
@@ -126,7 +126,7 @@ bool HasReaders(const Replica& replica) {
   });
 }
 
-// Whether replicas that are no copies hold all its shards in the site.
+// True when replicas that are no copies hold all its shards in the site.
 bool IsSettled(const Replica& seed, const std::string& site) {
   return std::all_of(seed.buffers.begin(), seed.buffers.end(), [&](const auto& entry) {
     const Shard* shard = entry.second->shard;

@@ -518,7 +518,7 @@ const ShardLayout* FindLayoutOf(const RegistryState& state, const Digest& digest
 // Erases the record of a layout that neither a buffer nor a shard has.
 void ForgetLayout(RegistryState& state, const Digest& digest);
 
-// Whether readers take it after all others of its distance for what other readers told of it.
+// True when readers take it after all others of its distance for what other readers told of it.
 bool IsSuspected(const Worker& worker, absl::Time now);
 // Not heard for longer than a worker that runs is silent.
 bool IsSilent(const RegistryState& state, const Worker& worker, absl::Time now);
@@ -535,13 +535,13 @@ uint64_t MemoryOf(const Attributes& attributes);
 
 // The highest published version, zero when there is none.
 VersionSequence LatestOf(const Model& model);
-// Whether a policy or a pin may retain anything of the model.
+// True when a policy or a pin may retain anything of the model.
 inline bool MayRetain(const DurableModel& durable) {
   return durable.keep_latest > 0 || !durable.keep_latest_of_form.empty() || !durable.pins.empty();
 }
-// Whether a roll-back withdrew a version of this lineage and place.
+// True when a roll-back withdrew a version of this lineage and place.
 bool WasWithdrawn(const Model& model, VersionSequence version, Lineage lineage);
-// Whether it is what the latest roll-back went to, or was published since.
+// True when it is what the latest roll-back went to, or was published since.
 bool IsOfPresentLineage(const DurableModel& durable, const VersionInfo& version);
 bool IsSealed(const Version& version);
 

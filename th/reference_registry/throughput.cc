@@ -93,7 +93,7 @@ bool WasAhead(const Turn& turn, const Buffer& reader, const FillThroughput::OfSo
   return std::max(0.0, had) + on_its_way >= reader_had;
 }
 
-// Whether the reader is no better off since it left a source: then that one was not to blame.
+// True when the reader is no better off since it left a source: then that one was not to blame.
 bool IsSlowItself(const Turn& turn, const Buffer& reader) {
   const FillThroughput& throughput = reader.fill->throughput;
   const auto is_telling = [&](const FillThroughput::OfSource& one) {

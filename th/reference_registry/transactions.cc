@@ -58,7 +58,7 @@ bool DrainsYet(const RegistryState& state, const Buffer& buffer, OperationNumber
   return IsReadByItsWorker(buffer) && TH_MUTATE(kAwaitTheDrained, !has_drained, true);
 }
 
-// Whether the replica's update has brought what the buffer has. Other ranks may have begun an
+// True when the replica's update has brought what the buffer has. Other ranks may have begun an
 // update after an unpublish that this one has just asked for: then it has what it held before.
 bool IsFilledBeside(const Buffer& buffer, OperationNumber unpublish) {
   Replica& replica = *buffer.replica;
@@ -69,7 +69,7 @@ bool IsFilledBeside(const Buffer& buffer, OperationNumber unpublish) {
   return own != head->participants.end() && own->second.update().ready;
 }
 
-// Whether its ranks fill since another epoch, and it has not begun in this one.
+// True when its ranks fill since another epoch, and it has not begun in this one.
 bool IsAdoptedFill(const Replica& replica, const Transaction& transaction) {
   return transaction.if_update() != nullptr && !transaction.has_begun() &&
          replica.phase == ReplicaPhase::kFilling && transaction.number == replica.finished.Next();
@@ -101,7 +101,7 @@ std::string WhatRankLacks(const Buffer& buffer, const Participant& participant) 
   return absl::StrCat(text, " and fills from ", NameOf(*source->second).ToString());
 }
 
-// Whether the ranks that have asked have something to do for it. Else they wait for the others.
+// True when the ranks that have asked have something to do for it. Else they wait for the others.
 bool AwaitsParticipants(const Transaction& transaction) {
   return transaction.if_unpublish() != nullptr || transaction.is_filling();
 }
@@ -131,19 +131,19 @@ bool WaitsForRoom(const Replica& replica, OperationNumber number) {
          replica.group->model->waiting_for_room.contains(replica.id);
 }
 
-// Whether it is an unpublish that has not begun, and may have to offload what is retained first.
+// True when it is an unpublish that has not begun, and may have to offload what is retained first.
 bool KeepsRetained(const Transaction& transaction) {
   return transaction.if_unpublish() != nullptr && MayDemandOffload(transaction);
 }
 
-// Whether it is an unpublish that has its turn, and waits until all ranks have asked: they are to
+// True when it is an unpublish that has its turn, and waits until all ranks have asked: they are to
 // make a copy first.
 bool AwaitsRanks(const Replica& replica, const Transaction& transaction) {
   return KeepsRetained(transaction) && transaction.number == replica.finished.Next() &&
          replica.phase == ReplicaPhase::kHolding;
 }
 
-// Whether an operation whose time is over has never got as far as asking what is retained.
+// True when an operation whose time is over has never got as far as asking what is retained.
 bool StaysPublished(const Replica& replica, const Transaction& transaction) {
   return WaitsForRoom(replica, transaction.number) || KeepsRetained(transaction);
 }

@@ -38,7 +38,7 @@ bool OriginalHoldsWhole(const Replica& staged, VersionSequence version) {
   return original != staged.group->replicas.end() && GroupHoldsWhole(original->second, version);
 }
 
-// Whether the group has staged the version for these buffers, or a part of it still has.
+// True when the group has staged the version for these buffers, or a part of it still has.
 bool IsStaged(const Replica& replica, VersionSequence version) {
   const auto& replicas = replica.group->replicas;
   return std::any_of(replicas.begin(), replicas.end(), [&](const auto& entry) {
@@ -57,7 +57,7 @@ void EndNotAvailable(Turn& turn, Replica& replica, const Transaction& transactio
                   {.outcome = UpdateOutcome::kNotAvailable, .not_available = reason});
 }
 
-// Whether a rank said that it is done and has lost its shard since.
+// True when a rank said that it is done and has lost its shard since.
 bool HasLost(const Buffer& buffer, const Transaction& transaction, const Participant& participant) {
   return transaction.is_filling() && participant.done_at().has_value() &&
          !Holds(buffer, transaction.version);
@@ -112,7 +112,7 @@ void EndMoved(Turn& turn, Replica& replica, const Transaction& transaction, Upda
   FinishOperation(turn, replica, transaction.number, {.outcome = outcome, .version = version.info});
 }
 
-// Whether a rank's shard has not been announced since the restart, and may still be.
+// True when a rank's shard has not been announced since the restart, and may still be.
 bool ShardsMayCome(const Turn& turn, const Replica& replica, const Version& version) {
   return turn.state.adopting && version.from_earlier_epoch &&
          !RanksWithoutShard(replica, version).empty();

@@ -1,4 +1,4 @@
-// Whether a holder can feed a reader: what is above it in the graph of who fills from whom.
+// The test that a holder can feed a reader: what is above it in the graph of who fills from whom.
 //
 //   FillPaths paths(graph, reader);
 //   std::optional<uint32_t> chain = paths.ChainAbove(candidate);   // none: it cannot

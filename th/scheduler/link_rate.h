@@ -56,7 +56,7 @@ class LinkRate {
   bool for_trial_ = false;
 };
 
-// Whether a link with this limit carries less than one with the limit `than`, and not about as
+// True when a link with this limit carries less than one with the limit `than`, and not about as
 // much. Links without a known limit are the fastest.
 bool IsSlower(std::optional<double> limit, std::optional<double> than);
 

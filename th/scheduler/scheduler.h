@@ -118,7 +118,7 @@ struct SchedulerChoice {
   friend bool operator==(const SchedulerChoice&, const SchedulerChoice&) = default;
 };
 
-// Whether a holder, `chain` hops below a complete one, is taken only when there is no other (rule
+// True when a holder, `chain` hops below a complete one, is taken only when there is no other (rule
 // 3) or, under kDirect, not at all: it should be the last to be put into a snapshot.
 bool IsDeprioritized(const SchedulerLimits& limits, bool publisher, uint32_t chain);
 

@@ -1,4 +1,4 @@
-// Whether the scenario files that are named on the command line can be read and run.
+// The scenario files that are named on the command line can be read and run.
 #include <algorithm>
 #include <fstream>
 #include <sstream>

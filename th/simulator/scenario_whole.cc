@@ -60,7 +60,7 @@ absl::Status CheckLinksBetweenSites(const Scenario& scenario) {
   return absl::OkStatus();
 }
 
-// Whether anything happens that could be measured.
+// OK when something happens that could be measured.
 absl::Status CheckCourse(const Scenario& scenario, const std::vector<int>& event_lines) {
   const std::string end = absl::FormatDuration(scenario.end);
   if (scenario.training.first >= scenario.end) {

@@ -1,5 +1,5 @@
-// Whether a scenario whose lines are all right is one as a whole: somebody publishes and somebody
-// reads, over links that there are, and something happens that could be measured. Pure.
+// The check that a scenario whose lines are all right is one as a whole: somebody publishes and
+// somebody reads, over links that there are, and something happens that could be measured. Pure.
 #ifndef TH_SIMULATOR_SCENARIO_WHOLE_H_
 #define TH_SIMULATOR_SCENARIO_WHOLE_H_
 

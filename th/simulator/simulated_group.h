@@ -73,7 +73,7 @@ class SimulatedGroup {
   void Pause(absl::Duration shortest, absl::Duration longest);
   bool AnyIs(BufferState state) const;
   bool AllAre(BufferState state) const;
-  // Whether the latest operation has ended well on every rank.
+  // True when the latest operation has ended well on every rank.
   bool LastWentWell() const { return ended_well_ == ranks_.size(); }
 
  private:

@@ -14,7 +14,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Whether every element is closed, in order; attributes are quoted and bare of '<'.
+// Every element has to be closed, in order; attributes are quoted and bare of '<'.
 ::testing::AssertionResult IsWellFormed(const std::string& xml) {
   std::vector<std::string> open;
   for (size_t at = xml.find('<'); at != std::string::npos; at = xml.find('<', at + 1)) {

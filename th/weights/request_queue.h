@@ -29,7 +29,7 @@ class RequestQueue {
   // The open segments; one that was asked twice counts twice.
   uint64_t segments() const { return segments_; }
   bool Contains(SegmentIndex segment) const;
-  // Whether a higher segment than this one is open.
+  // True when a higher segment than this one is open.
   bool AsksAbove(SegmentIndex segment) const;
   // The lowest open segment that is `ready`.
   std::optional<SegmentIndex> First(absl::FunctionRef<bool(SegmentIndex)> ready) const;

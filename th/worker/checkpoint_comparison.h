@@ -1,4 +1,4 @@
-// Whether two models are the same: tensor by tensor by SHA-256, or a folder against the root
+// The comparison of two models: tensor by tensor by SHA-256, or a folder against the root
 // digests that the server keeps of a published version.
 #ifndef TH_WORKER_CHECKPOINT_COMPARISON_H_
 #define TH_WORKER_CHECKPOINT_COMPARISON_H_

@@ -58,7 +58,7 @@ class Follower {
   // is tried again; one that would take a retained version's last replica, or has no room, too,
   // while what is held is served on.
   absl::Status Run(const std::function<void(const FollowedVersion&)>& on_version);
-  // Whether what Run came to is the folder's fault, not the server's or a peer's.
+  // True when what Run came to is the folder's fault, not the server's or a peer's.
   bool could_not_save() const { return could_not_save_; }
 
  private:

@@ -81,7 +81,7 @@ class ReaderGroup {
   absl::Status Preempt(absl::Time deadline);
   // OK while all memberships live; else why the first of them ended.
   absl::Status membership() const;
-  // Whether the server knows of all ranks just now: see Client::connected.
+  // True when the server knows of all ranks just now: see Client::connected.
   bool connected() const;
   // Ends what is under way with CANCELLED. The first rank's error.
   absl::Status Leave();

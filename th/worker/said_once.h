@@ -1,4 +1,4 @@
-// Whether a warning that comes again and again was said already.
+// A record of warnings that were given, so that one that comes again and again is given once.
 //
 //   if (said.IsNew(status.message())) LOG(WARNING) << status.message();
 //   ... and when it went well ...

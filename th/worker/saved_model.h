@@ -19,7 +19,7 @@ namespace th {
 // tried.
 absl::Status CheckCanSave(const std::string& folder, uint64_t bytes);
 
-// Whether `folder` has this version's whole tensors already, byte by byte. ALREADY_EXISTS naming
+// True when `folder` has this version's whole tensors already, byte by byte. ALREADY_EXISTS naming
 // the first tensor that differs; errors of CheckpointFolder::Open and Read.
 absl::StatusOr<bool> IsSaved(const ModelMemory& model, const VersionInfo& version,
                              const std::string& folder);

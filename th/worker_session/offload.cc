@@ -63,8 +63,8 @@ void GoOn(State& state, Operation& operation, absl::Time now) {
   Pump(state, buffer, now);
 }
 
-// Whether the server has promised the memory for a seed's copy of `original` to another one: before
-// it heard of a copy that was made alone, or after it has released one that is still here.
+// True when the server has promised the memory for a seed's copy of `original` to another one:
+// before it heard of a copy that was made alone, or after it has released one that is still here.
 bool IsPromisedTwice(const State& state, const Buffer& original) {
   bool any = false;
   for (const auto& [id, copy] : state.host_copies) {
@@ -207,7 +207,7 @@ void ConcludeGivenUp(State& state, BufferId copy, absl::Time now) {
   Pump(state, buffer, now);
 }
 
-// Whether the server that has asked for the copy is gone: nobody is there to end the group's
+// True when the server that has asked for the copy is gone: nobody is there to end the group's
 // update.
 bool IsLeftAlone(const State& state, const Operation& waiting, absl::Time now) {
   return waiting.kind() == OperationKind::kUnpublish &&

@@ -10,7 +10,7 @@
 
 namespace th::session {
 
-// Whether one more operation may begin on this buffer. INVALID_ARGUMENT for a timeout that is not
+// OK when one more operation may begin on this buffer. INVALID_ARGUMENT for a timeout that is not
 // positive, RESOURCE_EXHAUSTED at a limit, FAILED_PRECONDITION for a session that is over or a
 // buffer that the server has refused.
 absl::Status CanBegin(const State& state, const Buffer& buffer, absl::Duration timeout);

@@ -69,7 +69,7 @@ absl::Time DeadlineOf(const State& state, const Operation& operation) {
   return Expires(operation) ? operation.local_deadline() : absl::InfiniteFuture();
 }
 
-// Whether nothing of it has begun here.
+// True when nothing of it has begun here.
 bool CanWaitForOffload(const Operation& operation) {
   if (operation.verdict.has_value()) return false;
   if (operation.kind() == OperationKind::kUnpublish) return !HasBegunToDrain(operation);
@@ -77,8 +77,8 @@ bool CanWaitForOffload(const Operation& operation) {
          operation.update().phase == UpdatePhase::kAsked;
 }
 
-// Whether its group has ended an unpublish that waits for its copy here: another rank had not heard
-// that there is to be one, and drained without the server.
+// True when its group has ended an unpublish that waits for its copy here: another rank had not
+// heard that there is to be one, and drained without the server.
 bool EndedWithoutCopy(const Operation& operation, const OperationFinished& message) {
   return operation.kind() == OperationKind::kUnpublish && message.status.ok() &&
          !message.must_offload;
@@ -105,7 +105,7 @@ bool GaveUpPublication(const Buffer& buffer, const Operation& operation) {
          !operation.verdict->status.ok() && &operation == &buffer.operations.back();
 }
 
-// Whether it is an update that has ended here and left the version that the buffer held. What was
+// True when it is an update that has ended here and left the version that the buffer held. What was
 // published since is the business of that publish, which may be on its way.
 bool EndedUntouched(const Buffer& buffer, const Operation& operation) {
   return operation.kind() == OperationKind::kUpdate && operation.verdict.has_value() &&
@@ -120,7 +120,7 @@ Verdict VerdictOf(const OperationFinished& message) {
           .must_offload = message.must_offload};
 }
 
-// Whether the message can be the end of this operation. What failed has no other kind than the
+// True when the message can be the end of this operation. What failed has no other kind than the
 // rank's own word.
 bool IsEndOf(const Operation& operation, const OperationFinished& message) {
   return !message.status.ok() || message.kind == operation.kind();

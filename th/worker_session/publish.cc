@@ -29,7 +29,7 @@ absl::Status CanPublish(const State& state, const Buffer& buffer, const PublishR
   return absl::OkStatus();
 }
 
-// Whether the buffer still is this very publication, without a name.
+// True when the buffer still is this very publication, without a name.
 bool Unnamed(const Buffer& buffer, const Operation& operation) {
   return buffer.contract.state() == BufferState::kPublished &&
          buffer.contract.version() == VersionSequence() &&

@@ -24,7 +24,7 @@ absl::Time SilenceDeadline(const State& state);
 
 // Asks when it is time to.
 void AskSilentServer(State& state, absl::Time now);
-// Whether the server has had its time to answer.
+// True when the server has had its time to answer.
 bool IsServerSilent(const State& state, absl::Time now);
 
 }  // namespace th::session

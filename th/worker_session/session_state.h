@@ -420,7 +420,7 @@ struct State {
   ErrorText Error(ErrorCode code) const;
 };
 
-// Whether a drain that nobody holds up has to wait for the publisher's own sums: without them
+// True when a drain that nobody holds up has to wait for the publisher's own sums: without them
 // nobody who has read from it could ever be complete.
 bool WaitsForSeal(const Buffer& buffer, absl::Time now);
 // The operation that the server means. Null: none (ended, of an older numbering, or invented).
@@ -433,16 +433,16 @@ Operation* FindAskedUnpublish(Buffer& buffer);
 const Operation* FindAskedUnpublish(const Buffer& buffer);
 // What it copies first. Null: a publish takes nothing away.
 CopyFirst* FindCopyFirst(Operation& operation);
-// Whether it waits for a copy: for one that is to begin, or is being made.
+// True when it waits for a copy: for one that is to begin, or is being made.
 bool WaitsForCopy(const Operation& operation);
-// Whether it is an unpublish that waits for a copy which no server has asked for.
+// True when it is an unpublish that waits for a copy which no server has asked for.
 bool IsOffloadingOffline(const Operation& operation);
-// Whether it is an unpublish that drains, or has drained.
+// True when it is an unpublish that drains, or has drained.
 bool HasBegunToDrain(const Operation& operation);
 bool HasDrained(const Operation& operation);
-// Whether the caller waits for anything on this buffer.
+// True when the caller waits for anything on this buffer.
 bool HasPending(const Buffer& buffer);
-// Whether the kept copies that there are leave room for one of `buffer`.
+// True when the kept copies that there are leave room for one of `buffer`.
 bool HasRoomForCopy(const State& state, const Buffer& buffer);
 // The buffer that `copy` is staged for. Null: it is no staged copy, or the buffer is gone.
 const Buffer* OriginalOf(const State& state, BufferId copy);

@@ -21,7 +21,7 @@ std::shared_ptr<const ShardLayout> LayoutOfNothing() {
   return std::make_shared<const ShardLayout>(*std::move(layout));
 }
 
-// Whether every rank has its shard.
+// True when every rank has its shard.
 bool Moved(const Buffer& buffer) {
   const auto& last = buffer.last_finished;
   return last.has_value() && last->status.ok() && last->outcome == UpdateOutcome::kMoved;
@@ -51,7 +51,7 @@ void FailUnstarted(Buffer& buffer, const absl::Status& why, absl::Time now) {
   operation.detached = true;  // the caller knows
 }
 
-// Whether another rank may ask yet what it came to.
+// True when another rank may ask yet what it came to.
 bool IsAskedAbout(const State& state, const Buffer& buffer) {
   return state.options.ranks > 1 && !state.ending() &&
          buffer.received_in == state.membership.group_generation;

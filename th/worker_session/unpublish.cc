@@ -52,7 +52,7 @@ absl::Time AskingEndsAt(const State& state, const Operation& operation) {
   return ServerGivenUpAt(state, operation);
 }
 
-// Whether a copy is made before it drains though no server has asked for one: nobody can say what
+// True when a copy is made before it drains though no server has asked for one: nobody can say what
 // is retained, and who else holds it.
 bool MustCopyAlone(const State& state, const Buffer& buffer, const Operation& operation) {
   const UnpublishOperation& unpublish = operation.unpublish();

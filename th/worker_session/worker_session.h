@@ -58,13 +58,13 @@ class WorkerSession {
   BufferState buffer_state(BufferId buffer) const;
   const VersionInfo& buffer_version(BufferId buffer) const;  // until the next event
   BufferGeneration buffer_generation(BufferId buffer) const;
-  // Whether what the buffer serves was published from it, and so is summed here.
+  // True when what the buffer serves was published from it, and so is summed here.
   bool publishes_own(BufferId buffer) const;
-  // Whether the root of what the buffer holds is known here.
+  // True when the root of what the buffer holds is known here.
   bool has_root(BufferId buffer) const;
   // What is staged for a buffer. An empty sequence: nothing.
   VersionInfo staged_version(BufferId buffer) const;
-  // Whether the buffer's memory may be changed for another now. FAILED_PRECONDITION, and why not.
+  // OK when the buffer's memory may be exchanged for another now. FAILED_PRECONDITION, and why not.
   absl::Status CanRebind(BufferId buffer) const;
   // What the worker is doing with a buffer, for errors: "update step-57: 12 of 40 segments, ...".
   std::string Describe(BufferId buffer) const;

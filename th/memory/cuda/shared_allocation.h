@@ -58,7 +58,7 @@ struct ExportedAllocation {
   static constexpr size_t kEncodedBytes = 8 + 8 + sizeof(CUipcMemHandle) + 3 * 8 + 40;
 };
 
-// Whether other processes can import the memory at `pointer`. INVALID_ARGUMENT: it is no device
+// OK when other processes can import the memory at `pointer`. INVALID_ARGUMENT: it is no device
 // memory; UNIMPLEMENTED: it has no handle of either kind, with what to do; errors of CudaStatus.
 absl::Status CanBeExported(const CudaDevices& devices, const void* pointer);
 

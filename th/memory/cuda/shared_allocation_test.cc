@@ -264,7 +264,7 @@ TEST_F(SharedAllocationTest, ADeviceThatReachesAnothersMemoryImportsItForItself)
   EXPECT_EQ(read, pattern);
 }
 
-// Whether the two reach each other or not.
+// The two devices may reach each other or not.
 TEST_F(SharedAllocationTest, ACopyBetweenDevicesNeedsNoReach) {
   if (devices_->all().size() < 2) GTEST_SKIP() << "this machine has one GPU";
   CudaDevice* const other = devices_->all()[1].get();

@@ -1,5 +1,6 @@
-// Whether registered host memory is still there. The pages of a registration stay with its adapters
-// whatever becomes of the addresses: a peer would go on reading what their owner has freed.
+// The check that registered host memory is still mapped. The pages of a registration stay with its
+// adapters whatever becomes of the addresses: a peer would go on reading what their owner has
+// freed.
 #ifndef TH_TRANSFER_IBVERBS_MAPPED_CHECK_H_
 #define TH_TRANSFER_IBVERBS_MAPPED_CHECK_H_
 

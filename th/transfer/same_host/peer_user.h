@@ -1,6 +1,6 @@
-// Whether the process at the other end of a Unix socket is of this process's user. The kernel shows
-// a user that this user namespace does not know as one and the same (65534, as a rule), which a
-// process of this namespace may be too: that one proves nothing.
+// The check that the process at the other end of a Unix socket belongs to this process's user. The
+// kernel shows a user that this user namespace does not know as one and the same (65534, as a
+// rule), which a process of this namespace may be too: that one proves nothing.
 #ifndef TH_TRANSFER_SAME_HOST_PEER_USER_H_
 #define TH_TRANSFER_SAME_HOST_PEER_USER_H_
 
