@@ -21,7 +21,7 @@
 namespace th::registry {
 namespace {
 
-// Of what a reader says about a source.
+// A reader's report on a source keeps this many bytes of detail.
 constexpr size_t kMaxDetailBytes = 200;
 
 bool LacksSegments(const Buffer& buffer) {
@@ -34,8 +34,8 @@ bool StillApplies(const Shard& shard, const Exclusion& exclusion) {
   return found != shard.holders.end() && found->second->generation == exclusion.generation;
 }
 
-// Of the sources that failed a fill before: all, or those that are not due for another try (a pause
-// before it, or all tries spent).
+// Which of the sources that failed a fill before are meant: all, or those that are not due for
+// another try (a pause before it, or all tries spent).
 enum class Failed : uint8_t { kAll, kNotDue };
 
 std::vector<BufferAddress> FailedSources(const Turn& turn, const Buffer& buffer, Failed which) {
@@ -144,7 +144,7 @@ void TakeSources(Turn& turn, Buffer& buffer, const std::vector<SchedulerChoice>&
   Reindex(turn, buffer);
   LetSlowerOnesLook(turn, buffer);
   ++turn.state.counters.assignments;
-  // Who only waited for a first source is not re-routed.
+  // A reader that only waited for its first source is not re-routed.
   const bool waited = buffer.fill->told_empty && buffer.fill->exclusions.empty();
   const bool again = buffer.fill->assignment != AssignmentId() && !waited;
   TellSources(turn, buffer);
@@ -179,8 +179,8 @@ bool HasGivenUp(const Buffer& reader, const BufferAddress& source) {
   });
 }
 
-// Of a holder that is not complete: whether it is being fed, maybe by one that drains or that has
-// not come back since a restart, and feeds others then.
+// True when a holder that is not complete is being fed, maybe by one that drains or that has not
+// come back since a restart: it feeds others then.
 bool MayBecomeSource(const Buffer& holder) {
   return !holder.content->complete && !holder.content->refused &&
          holder.replica->phase == ReplicaPhase::kFilling &&
@@ -206,7 +206,7 @@ bool MayBecomeFed(const Turn& turn, const Buffer& buffer) {
   });
 }
 
-// What the source did, as after "source trainer/0".
+// The failure as words that follow "source trainer/0".
 absl::string_view WhatFailed(SourceFailure failure) {
   switch (failure) {
     case SourceFailure::kConnect:
@@ -371,7 +371,7 @@ void RevokeSources(Turn& turn, Buffer& reader) {
   turn.to_assign.insert(reader.address);
 }
 
-// That the buffer fills under this key and assignment, and from this source.
+// OK when the buffer fills under this key and assignment, and from this source.
 absl::Status CheckPullsFrom(const RegistryState& state, const BufferAddress& buffer,
                             OperationKey key, AssignmentId assignment,
                             const BufferAddress& source) {

@@ -23,10 +23,10 @@ namespace th::registry {
 
 // How long a source that was reported comes after all others of its distance.
 inline constexpr absl::Duration kSuspicionLasts = absl::Seconds(10);
-// What a reader tells of its sources so soon after a silence of its own is not laid at their door:
-// who was cut off could hear nobody.
+// A reader that was silent itself blames no source for this long afterwards: it was cut off, and
+// could hear nobody.
 inline constexpr absl::Duration kOwnSilenceExcuses = absl::Seconds(1);
-// How long a reader whose own uplink is slow lets others ask first.
+// The time for which a reader whose own uplink is slow lets others ask first.
 inline constexpr absl::Duration kSlowAsksLater = absl::Milliseconds(100);
 // One whose link is known to be slow waits this part of the time that its shard takes over it, and
 // no longer than that: so the slower of two waits longer.
@@ -49,11 +49,11 @@ bool ASourceLeaves(const Buffer& reader);
 // Tells the reader its present sources again, under a new assignment.
 void RepeatAssignment(Turn& turn, Buffer& buffer);
 
-// Who `reader` would pull from if it left `source`; none when there is nobody.
+// The source from which `reader` would pull if it left `source`; none when there is nobody.
 std::optional<SchedulerChoice> BestOtherThan(const Turn& turn, const Buffer& reader,
                                              const BufferAddress& source);
-// What `reader` would be given if it were assigned anew, without those that failed it and
-// `without`; best first.
+// The sources that `reader` would be given if it were assigned anew, without those that failed it
+// and `without`; best first.
 std::vector<SchedulerChoice> ChoicesBeside(const Turn& turn, const Buffer& reader,
                                            const std::vector<BufferAddress>& without);
 // The reader, which is filling, has these sources from now on, and is told.

@@ -1,5 +1,5 @@
-// What a broken or hostile client may say about itself and others: each is refused, counted, and
-// never believed.
+// A broken or hostile client may say anything about itself and others: each such message is
+// refused, counted, and never believed.
 #include <functional>
 #include <string>
 #include <vector>

@@ -115,8 +115,8 @@ Buffer& AddBuffer(Turn& turn, Worker& worker, const AnnouncedBuffer& announced) 
   return buffer;
 }
 
-// What was staged goes at each rank by itself: the others may be at the next Stage already, which
-// this rank has not begun.
+// A staged copy is released at each rank by itself: the others may be at the next Stage already,
+// which this rank has not begun.
 bool IsLateRelease(const Buffer& buffer) {
   Replica& replica = *buffer.replica;
   const Transaction* head = HeadOf(replica);

@@ -38,7 +38,7 @@ struct StoreLayout {
   void Apply(Turn& turn) const;
 };
 
-// What the buffer held ended without an operation.
+// The buffer's content ended without an operation.
 struct ResetContent {
   BufferAddress buffer;
 

@@ -35,7 +35,7 @@ RunCommand Keep(const std::string& key, uint32_t keep_latest) {
   return command;
 }
 
-// Of the newest version of the only model.
+// The pins of the newest version of the only model.
 std::vector<CatalogPin> ListedPins(RegistryHarness& hub) {
   return hub.List().models.at(0).versions.at(0).pins;
 }

@@ -86,7 +86,7 @@ class Member {
   }
   // Copies are still read: they are not freed.
   void KeepCopies() { keeps_copies_ = true; }
-  // What fills slowly is done now.
+  // Copies that fill slowly are done now.
   void FinishFills() {
     for (auto& [id, copy] : copies_) {
       if (!copy.slow) continue;
@@ -97,7 +97,7 @@ class Member {
   }
   void FillSlowly(bool slow) { slow_ = slow; }
   bool busy() const { return asked_.has_value(); }
-  // Of its last operation, when that is over.
+  // The result of its last operation, once that is over.
   const std::optional<OperationFinished>& result() const { return result_; }
 
   // Answers everything that was heard, as long as there is anything.

@@ -84,7 +84,7 @@ void AddUpdate(const RankCost& cost, ModelTotals& totals, UpdateParticipant& par
   }
 }
 
-// Of the distinct shards that the group holds.
+// The bytes of the distinct shards that the group holds.
 uint64_t VersionBytes(const Replica& replica) {
   absl::flat_hash_set<const Shard*> seen;
   uint64_t bytes = 0;
@@ -178,7 +178,7 @@ void CountMoved(Turn& turn, const Replica& replica, const Transaction& transacti
     from_publisher += update.from_publisher_bytes;
     from_relays += update.from_relays_bytes;
   }
-  // What a group copies to its own host memory to keep it is no copy that anybody was sent.
+  // A copy that a group makes in its own host memory, to keep a version, was not sent to anybody.
   const bool kept = replica.role == BufferRole::kOffload;
   const auto bytes = static_cast<double>(VersionBytes(replica));
   if (kept || bytes <= 0) return;

@@ -1,5 +1,5 @@
-// What operations cost, added up a model: what its ranks claim, within what can be, and what the
-// server sees itself. For people alone: nothing is decided by it.
+// The costs of operations, added up for each model: the ranks' claims, as far as they can be true,
+// and what the server sees itself. They are for people alone: nothing is decided by them.
 #ifndef TH_REFERENCE_REGISTRY_COSTS_H_
 #define TH_REFERENCE_REGISTRY_COSTS_H_
 
@@ -13,7 +13,8 @@ namespace th::registry {
 
 // A rank receives its shard once, and again as often as the sources' list of sums was wrong.
 inline constexpr uint64_t kMaxShardsReceived = 16;
-// What it threw away: every source may send it up to a segment in vain.
+// A reader's claim of bytes thrown away is believed up to this many shards: every source may send
+// it up to a segment in vain.
 inline constexpr uint64_t kMaxShardsReread = 64;
 inline constexpr uint32_t kMaxReroutesClaimed = 1'000'000;
 
@@ -24,9 +25,9 @@ absl::Status CheckTransports(const TransportsUsed& used);
 // INVALID_ARGUMENT naming what is absurd.
 absl::Status CheckCost(const RankCost& cost, uint64_t shard_bytes, absl::Duration longest);
 
-// What `buffer` is filled over, in the operation `event`. Of a transport that is passed over for a
-// reason that is new for its replica an event is noted, so that a link that breaks is not lost
-// among reasons that are always there.
+// Records over which transports `buffer` is filled, in the operation `event`. For a transport that
+// is passed over for a reason that is new for its replica an event is noted, so that a link that
+// breaks is not lost among reasons that are always there.
 void NoteTransports(Turn& turn, Buffer& buffer, TransportsUsed used, EventId event);
 
 // A rank is done with its part of an update or unpublish. A claim that CheckCost refuses is counted

@@ -161,7 +161,7 @@ TEST_F(CostsTest, TransportsAndWhyOthersWereNotUsedAreListedAndNoted) {
   EXPECT_THAT(hub_.Log(), HasSubstr("over ibverbs, tcp (same_host: on another host)"));
   EXPECT_THAT(Listed().transports.names, ElementsAre("tcp", "ibverbs"));
   EXPECT_EQ(Listed().transports.passed_over, cost.fill.passed_over);
-  // What it holds next came over what brought that.
+  // The next content came over the transport that brought it.
   trainer_.Unpublish();
   trainer_.Done();
   trainer_.Publish("step-2");

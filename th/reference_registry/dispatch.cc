@@ -42,7 +42,7 @@ void ApplyOrCount(Turn& turn, const Worker& worker, const Update& update) {
   update.Apply(turn);
 }
 
-// What each message of a joined worker does.
+// Each message of a joined worker has an overload here that applies it.
 struct MessageHandler {
   Turn& turn;
   Worker& worker;

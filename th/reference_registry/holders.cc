@@ -124,7 +124,7 @@ void EraseEdge(Shard& shard, const BufferAddress& reader, const BufferAddress& s
   if (holder != shard.holders.end()) std::erase(holder->second->sources, source);
 }
 
-// Of the reservation that the replica has.
+// The deadline of the reservation that the replica has.
 Deadline DeadlineOfReservation(const Replica& replica) {
   return {
       .at = replica.reservation->until, .kind = DeadlineKind::kReservation, .replica = replica.id};
@@ -197,7 +197,8 @@ LastHolder HowItGoes(const Buffer& buffer) {
           buffer.drained_while_away ? "was let go while the server was away" : "is gone"};
 }
 
-// Of a form that had all its shards somewhere, the buffer has been the last to have one.
+// Notes when the buffer was the last holder of a shard, in a form that had all its shards
+// somewhere.
 void NoteIfLast(Turn& turn, const Buffer& buffer) {
   const Shard& shard = *buffer.shard;
   const auto is_other = [&](const auto& holder) {

@@ -1,6 +1,6 @@
-// Who holds a shard, who may be given to readers as a source, and who fills from whom: the only
-// code that changes a buffer's content, a replica's phase or a shard's edges, so that the indices
-// over them always agree.
+// The holders of a shard, the candidates among them that readers may be given as sources, and who
+// fills from whom. This is the only code that changes a buffer's content, a replica's phase or a
+// shard's edges, so that the indices over them always agree.
 //
 // A holder is a candidate for new readers exactly when its stream is up, its version is published,
 // its replica holds or fills that version, its bytes agree with what the version is known to hold,
@@ -114,7 +114,7 @@ bool WouldCycle(const Shard& shard, const BufferAddress& reader, const BufferAdd
 
 // The waiting readers of the shard look again at the end of the turn.
 void WakeWaiting(Turn& turn, Shard& shard);
-// Who reads from `source` is assigned anew at the end of the turn.
+// Readers of `source` are assigned anew at the end of the turn.
 void MoveReadersOf(Turn& turn, const Shard& shard, const BufferAddress& source);
 // The same for every holder that leaves: there may be somebody else now.
 void MoveReadersOfLeaving(Turn& turn, const Shard& shard);
@@ -127,9 +127,9 @@ void SetRecheck(Turn& turn, Buffer& buffer, absl::Time at);
 // one is kEverybody.
 std::vector<std::string> PlacesOf(const Location& location);
 inline constexpr absl::string_view kEverybody = "";
-// That of the complete holders everywhere: whoever they are, they can feed any reader.
+// The place of the complete holders everywhere: they can feed any reader.
 inline constexpr absl::string_view kCompleteOnes = "complete";
-// That of the site; empty where that is unknown.
+// The place of the site; empty where that is unknown.
 std::string SitePlaceOf(const Location& location);
 // Those of them that have all who are as near as `farthest`, and nobody who is farther.
 struct NearPlace {

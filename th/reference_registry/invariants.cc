@@ -70,8 +70,8 @@ absl::Status CheckFill(const Buffer& buffer) {
   return absl::OkStatus();
 }
 
-// Of a candidate. A suspicion ends with time alone: the place is that of a suspected one until the
-// buffer is next indexed.
+// True when a candidate is indexed where it belongs. A suspicion ends with time alone: the place is
+// that of a suspected one until the buffer is next indexed.
 bool IsInItsPlace(const RegistryState& state, const Buffer& buffer) {
   CandidateKey key = KeyOf(state, buffer, absl::InfinitePast());
   key.suspected = buffer.indexed->suspected;
@@ -178,7 +178,7 @@ absl::Status CheckAcyclic(const Shard& shard) {
   return reached == waiting.size() ? absl::OkStatus() : Broken("no cycle of fills", shard);
 }
 
-// Of the holders of one shard; few sites have any.
+// The shares of sites in the holders of one shard; few sites have any.
 using SharesBySite = absl::InlinedVector<std::pair<const std::string*, SiteShare>, 4>;
 
 SiteShare& ShareOf(SharesBySite& shares, const std::string& site) {
@@ -194,7 +194,7 @@ size_t ListedIn(const Shard& shard, absl::string_view place) {
   return found == shard.candidates.end() ? 0 : found->second.size();
 }
 
-// Of a version that nobody holds any more there are many.
+// Such shards are many: those of versions that nobody holds any more.
 bool IsBare(const Shard& shard) {
   return shard.holders.empty() && shard.readers_of.empty() && shard.candidates.empty() &&
          shard.sites.empty() && shard.leaving.empty() && shard.complete_promising == 0 &&
@@ -210,7 +210,7 @@ absl::Status CheckShard(const Shard& shard) {
   SharesBySite sites;
   for (const auto& [address, holder] : shard.holders) {
     if (holder->shard != &shard) return Broken("a holder knows its shard", shard);
-    // That nobody else is listed follows from the sizes, which are compared below.
+    // Nobody else is listed: that follows from the sizes, which are compared below.
     if (holder->worker->leaving()) {
       ++leaving;
       if (!shard.leaving.contains(address)) {
@@ -447,7 +447,7 @@ DeadlineCount DeadlinesOwed(const RegistryState& state) {
   return owed;
 }
 
-// What the deadline belongs to, with the deadline that this has now. Another one: it has none.
+// The deadline that the owner of `deadline` has now; another one when it has none.
 Deadline DeadlineOfOwner(const RegistryState& state, const Deadline& deadline) {
   Deadline own{.at = absl::InfiniteFuture(), .kind = deadline.kind};
   switch (deadline.kind) {

@@ -64,7 +64,7 @@ std::string Disagreement(const Transaction& transaction, const StartOperation& r
   return "";
 }
 
-// What an update moves to, where that is known.
+// The version that an update moves to, where that is known.
 std::optional<VersionSequence> TargetOf(const Transaction& transaction) {
   const UpdateOperation* update = transaction.if_update();
   if (update == nullptr || update->phase == UpdatePhase::kAsked) return std::nullopt;
@@ -108,7 +108,7 @@ Transaction NewTransaction(Turn& turn, const StartOperation& request, Rank first
           .part = NewPart(request)};
 }
 
-// What a rank that agrees with the others adds to the operation.
+// Adds to the operation what a rank asks for that agrees with the others.
 void AddRequest(Transaction& transaction, const StartOperation& request) {
   // A rank that has drained without the server cannot wait for an offload.
   UnpublishOperation* unpublish = transaction.if_unpublish();
@@ -133,8 +133,9 @@ absl::Status SkipsAhead(const Buffer& buffer, OperationNumber asked, OperationNu
                                                     ", but its next one is ", expected.value));
 }
 
-// What this server has not begun an earlier one may have resolved, and ranks that copy without a
-// server resolve the copy's update themselves.
+// OK when a rank may bring the resolution with its request: an earlier server may have resolved
+// what this one has not begun, and ranks that copy without a server resolve the copy's update
+// themselves.
 absl::Status MayBeResolved(const Buffer& buffer, const StartOperation& request) {
   const Replica& replica = *buffer.replica;
   if (!request.resolved.has_value()) return absl::OkStatus();

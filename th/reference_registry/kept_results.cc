@@ -87,7 +87,7 @@ void RememberResult(Replica& replica, FinishedOperation result, EventId event) {
 
 absl::Status CheckAnswer(const Buffer& buffer, const FinishedOperation& result,
                          const StartOperation& request) {
-  // What has to be offloaded first is what the group holds, not what it asked for.
+  // A group that must offload offloads what it holds, not what it asked for.
   const bool names =
       result.status.ok() && !result.must_offload && result.outcome != UpdateOutcome::kNotAvailable;
   if (!names) return absl::OkStatus();

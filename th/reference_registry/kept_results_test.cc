@@ -1,4 +1,4 @@
-// What the results that a replica remembers cost.
+// The results that a replica remembers cost a bounded amount of memory.
 #include <memory>
 #include <set>
 #include <string>

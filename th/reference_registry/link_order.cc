@@ -128,8 +128,8 @@ std::vector<Buffer*> ChainFrom(Buffer& reader, uint64_t most) {
   return chain;
 }
 
-// What is known of the first reader below `source`, after what was concluded long ago has been
-// forgotten so far that one more trial is made: slow readers may have been all that was tried.
+// The knowledge of the first reader below `source`. Old conclusions are forgotten so far that one
+// more trial is made: slow readers may have been all that was tried.
 FirstReader& RefreshFirstReader(const Turn& turn, Buffer& source) {
   FirstReader& first = source.worker->first_reader;
   if (first.best > 0 && turn.now - first.at > kLinkRateLasts) {

@@ -1,5 +1,6 @@
-// Who changes places in the graph of fills because of the rate of its own link: a chain goes from
-// fast links to slow ones, so that nobody gets less than its own link and its source's uplink give.
+// Readers change places in the graph of fills because of the rates of their own links: a chain goes
+// from fast links to slow ones, so that nobody gets less than its own link and its source's uplink
+// give.
 //
 // What is known of a worker's link is in Worker::link (th/scheduler/link_rate.h). A limit is noted
 //  - where another reader of the same source gets kFasterBy as much at the same time;

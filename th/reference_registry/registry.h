@@ -80,7 +80,7 @@ class Registry {
   absl::string_view ReplicaPhaseName(const ModelKey& key, const std::string& group,
                                      const std::string& buffer_name) const;
 
-  // What was last asked to be made durable.
+  // The state that was last asked to be made durable.
   const DurableState& durable() const;
 
   const RegistryCounters& counters() const;

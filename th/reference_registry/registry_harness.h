@@ -49,7 +49,7 @@ class RegistryHarness {
   // The same, but nobody was there before: no recovery window.
   void RestartWithoutRecovery();
 
-  // What a copy of the server's state directory has.
+  // The content of a copy of the server's state directory.
   struct SavedState {
     Epoch epoch;
     StateIdentity identity;
@@ -123,7 +123,7 @@ class TestRank {
   bool Join() { return Join(Request()); }
   // As the process that it was, on a new stream.
   bool Resume(std::vector<AnnouncedBuffer> buffers, GroupGeneration claimed);
-  // What it has heard of its membership.
+  // The claim that it makes from what it has heard of its membership.
   ResumeClaim Claim() const;
   bool Resume(std::vector<AnnouncedBuffer> buffers) {
     return Resume(std::move(buffers), generation);

@@ -1,4 +1,4 @@
-// What the registry's driver hands in and gets out, as plain values.
+// The values that the registry's driver hands in and gets out.
 #ifndef TH_REFERENCE_REGISTRY_REGISTRY_TYPES_H_
 #define TH_REFERENCE_REGISTRY_REGISTRY_TYPES_H_
 
@@ -20,7 +20,7 @@ namespace th {
 // One stream, numbered by the driver, never reused.
 using ConnectionId = StrongInt<struct ConnectionIdTag>;
 
-// What must survive the server, and nothing else.
+// The state that must survive the server, and nothing else.
 struct DurablePin {
   VersionSequence version;
   std::string owner;
@@ -35,8 +35,8 @@ inline constexpr size_t kMaxRollBacksKept = 64;
 struct DurableRollBack {
   Lineage lineage;  // the one that this roll-back began
   VersionSequence to;
-  // Of the rank that asked; empty: a controller did. The group goes on in the new lineage, also
-  // when the server restarts before every rank has heard of it.
+  // The group of the rank that asked; empty when a controller did. The group goes on in the new
+  // lineage, also when the server restarts before every rank has heard of it.
   std::string group;
   GroupGeneration group_generation;  // of that group then
   friend bool operator==(const DurableRollBack&, const DurableRollBack&) = default;
@@ -139,7 +139,7 @@ struct OutgoingMessage {
 
 struct RegistryEvent {  // for logs and people; never for logic
   std::string text;
-  // What is to be remembered too says of which kind it is, and about whom.
+  // A line that is to be remembered as an event has its kind, and says about whom it is.
   EventKind kind = EventKind::kNone;
   EventId id;
   ModelKey key;

@@ -100,7 +100,7 @@ class Stage {
     EXPECT_EQ(Phase(), phase);
   }
 
-  // What the event brings about, as the table says it.
+  // The outcome of the event in the words of the table.
   std::string OutcomeOf(Event event) {
     const std::string before = Phase();
     const uint64_t refused = hub_.registry().counters().messages_refused;

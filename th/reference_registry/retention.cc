@@ -47,7 +47,7 @@ bool IsRetained(const Model& model, VersionSequence version, const std::string& 
   return false;
 }
 
-// What goes: the replica alone, or its whole group.
+// The extent of a loss: the replica alone, or its whole group.
 enum class Going : uint8_t { kReplica, kGroup };
 
 // How many of its holders that stay each shard of `replica` loses with what goes.
@@ -94,8 +94,8 @@ bool HasNotice(const Replica& replica) {
                      [](const auto& entry) { return entry.second->worker->leaving(); });
 }
 
-// What was released is about to be freed. A seed copy can be made again; unless it is all that
-// there is of a retained version.
+// True for a copy that was released, as it is about to be freed, and for a seed copy, which can be
+// made again, unless it is all that there is of a retained version.
 bool MayMakeRoom(const Replica& copy) {
   return copy.released || (copy.role == BufferRole::kSeed && !IsLastCopyOfRetained(copy));
 }
@@ -148,7 +148,7 @@ void LetSeedsGo(Turn& turn, Group& group) {
   }
 }
 
-// With seed copies out of the way, which takes a while.
+// OK when there is room once seed copies are out of the way, which takes a while.
 absl::Status WillHaveRoom(const Replica& replica, const Version& version,
                           const std::string& begun) {
   const absl::Status room =
@@ -203,7 +203,8 @@ struct Missing {
 };
 using MissingVersions = std::map<VersionSequence, Missing>;
 
-// What groups say they unpublished, with or without a server. Its form is the group's.
+// Adds the versions that groups say they unpublished, with or without a server, in the group's
+// form.
 void AddUnpublished(const Group& group, MissingVersions& missing) {
   for (const auto& [buffer_name, replica] : group.replicas) {
     for (const auto& [number, kept] : replica.results) {
@@ -218,8 +219,8 @@ void AddUnpublished(const Group& group, MissingVersions& missing) {
   }
 }
 
-// What may be retained and is in nobody's hands since the restart: of versions that were announced
-// by those who have a part of them, and of those that are known by their number alone.
+// The versions that may be retained and that nobody has held since the restart: those that were
+// announced by ranks with a part of them, and those that are known by their number alone.
 std::vector<Missing> MissingSinceRestart(const Model& model) {
   MissingVersions by_number;
   for (const DurablePin& pin : model.durable.pins) {

@@ -1,4 +1,4 @@
-// What has to stay fetchable: which versions are retained, and who is the last to hold one.
+// Retention: which versions have to stay fetchable, and which replica is the last to hold one.
 //
 // A version is retained in a form while it is pinned there, or one of the form's `keep_latest`
 // newest complete versions of the current history. A replica *stays* while all its ranks hold their
@@ -61,7 +61,7 @@ void WarnOfLastReplicas(Turn& turn, const Worker& worker, absl::Duration notice)
 // one of them of `version`.
 absl::Status HasRoomForCopy(const Replica& replica, const Version& version, uint64_t copies = 1);
 
-// What the replica holds whole; null when it does not, and for staged copies.
+// The version that the replica holds whole; null when it does not, and for staged copies.
 const Version* VersionHeldWhole(const Replica& replica);
 // The same; null where a rank is spot, whose replicas are not offloaded.
 const Version* VersionToOffload(const Replica& replica);

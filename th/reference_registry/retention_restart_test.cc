@@ -1,4 +1,5 @@
-// What is retained while the server restarts, and what runs out of time before it was looked at.
+// Versions stay retained while the server restarts, and operations may run out of time before they
+// were looked at.
 #include <vector>
 
 #include "absl/status/status.h"
@@ -28,7 +29,7 @@ class RetentionRestartTest : public RetentionTest {
     for (TestRank& rank : group) EXPECT_TRUE(rank.Finished().must_offload);
     return group;
   }
-  // What the rank hears of an unpublish whose second is over.
+  // The answer that the rank gets to an unpublish whose second is over.
   OperationFinished UnpublishWithinASecond(TestRank& rank, bool keep_retained) {
     StartOperation request = rank.UnpublishRequest();
     request.keep_retained = keep_retained;

@@ -336,7 +336,7 @@ TEST_F(RetentionTest, ARankThatLagsIsFoundThoughACopyComesFirst) {
   EXPECT_EQ(group[0].Heard<GroupChanged>().rank, group[1].name);
 }
 
-// What a refused rank has is not the version's: no copy of it could be made.
+// A refused rank does not have the version's bytes: no copy of it could be made.
 TEST_F(RetentionTest, AReplicaOfWhichARankWasRefusedIsNotKept) {
   KeepLatest(1);
   std::vector<TestRank> group = RoomyGroup();

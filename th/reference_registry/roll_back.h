@@ -13,7 +13,8 @@ namespace th::registry {
 struct RollBackModel {
   ModelKey key;
   RollBack command;
-  // Who asked, if a member did: it knows that what it published is withdrawn, and is not told.
+  // The group that asked, if a member did: it knows that what it published is withdrawn, and is not
+  // told.
   const Group* caller = nullptr;
 
   // NOT_FOUND: no such version. FAILED_PRECONDITION: it was withdrawn. UNAVAILABLE: the server is

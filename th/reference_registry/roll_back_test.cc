@@ -129,7 +129,7 @@ TEST_F(RollBackTest, TheGroupThatAskedGoesOn) {
   EXPECT_GT(again.version.sequence, later_.sequence);
 }
 
-// Of a trainer that lives in the past, in a buffer beside the one that it trains in.
+// A copy at a trainer that lives in the past, in a buffer beside the one that it trains in.
 TestRank CopyOf(const TestRank& rank, BufferRole role) {
   TestRank copy = rank;
   copy.buffer = BufferId(2);
@@ -200,7 +200,8 @@ TEST_F(RollBackTest, AnUpdateToAVersionBeforeTheTargetLeavesItsGroupInThePast) {
   EXPECT_THAT(rollout.Finished().status, StatusIs(absl::StatusCode::kFailedPrecondition));
 }
 
-// What is asked for was published after the roll-back, though the rank does not know of that.
+// The version that is asked for was published after the roll-back, though the rank does not know of
+// that.
 TEST_F(RollBackTest, AFloorOfThePresentHoldsForARankOfThePastToo) {
   TestRank rollout = Rollout(hub_, "rollout");
   ASSERT_OK(hub_.Command(To("step-1")).status);

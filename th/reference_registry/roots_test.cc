@@ -1,4 +1,4 @@
-// Who is believed about a shard's root after a restart of the server.
+// Some workers are believed about a shard's root after a restart of the server, others are not.
 #include <optional>
 #include <vector>
 
@@ -120,7 +120,7 @@ TEST_F(TwoRootsTest, ACopyAloneTellsTheRootOnceNobodyMayComeBack) {
   EXPECT_EQ(late_.Heard<RootKnown>().shard.root, RootNamed("step-1"));
 }
 
-// What a worker announces that has kept the receipt that it heard.
+// The announcement of a worker that has kept the receipt that it was given.
 AnnouncedBuffer With(AnnouncedBuffer holding, const std::optional<RootReceipt>& receipt) {
   holding.held->receipt = receipt;
   return holding;
@@ -198,7 +198,7 @@ TEST_F(TwoRootsTest, WhoComesBackWithoutAReceiptIsGivenOne) {
   EXPECT_TRUE(rollout_.Heard<RootKnown>().receipt == receipt);
 }
 
-// Who published in this epoch the server knows itself.
+// The server knows itself who published in this epoch.
 TEST_F(TwoRootsTest, ARankThatDidNotPublishInThisEpochIsNoPublisher) {
   TestRank trainer(hub_, "trainer-2", 0, 1), reader(hub_, "reader", 0, 1);
   trainer.JoinAndRegister();

@@ -96,7 +96,7 @@ absl::Status MayCopy(const Replica& replica, const Version& version) {
     return absl::ResourceExhaustedError(
         absl::StrCat("it has made ", replica.copies_unused, " copies and moved to none"));
   }
-  // What it holds may have to be offloaded before it moves to the copy.
+  // Its content may have to be offloaded before it moves to the copy.
   const Version* held = VersionToOffload(replica);
   const bool retained = held != nullptr && IsRetained(*held, replica.form);
   return HasRoomForCopy(replica, version, /*copies=*/retained ? 2 : 1);

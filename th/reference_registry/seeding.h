@@ -48,7 +48,7 @@ bool EndIfSeeding(Turn& turn, Replica& replica, const Transaction& transaction, 
 // The replica's group wants `version`: its copies of others are of no use to it any more.
 void LoseInterestInOthers(Turn& turn, const Replica& replica, VersionSequence version);
 
-// Of a replica of seed buffers, retention aside.
+// True when a replica of seed buffers is of use, retention aside.
 bool SeedIsOfUse(const Replica& replica);
 
 }  // namespace th::registry

@@ -41,7 +41,8 @@ absl::Status TryAgain() {
       "moment");
 }
 
-// What holds a version comes before what does not, and newer versions before older ones.
+// True when `replica` is the better answer: one that holds a version comes before one that does
+// not, and a newer version before an older one.
 bool IsBetter(const Replica& replica, const Replica* best) {
   if (best == nullptr) return true;
   const bool holds = replica.phase == ReplicaPhase::kHolding;

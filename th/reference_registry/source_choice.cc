@@ -16,7 +16,7 @@ namespace {
 // Room that spares a snapshot most of its growing.
 constexpr size_t kUsualSnapshot = 32;
 
-// What the scheduler is told of a candidate for `reader`.
+// The description of a candidate for `reader` that the scheduler gets.
 SchedulerHolder HolderOf(const Turn& turn, const Buffer& buffer, const Buffer& reader) {
   const Content& content = *buffer.content;
   const Worker& worker = *buffer.worker;
@@ -116,7 +116,7 @@ std::vector<SchedulerChoice> ChooseNearby(SourceSearch& search, const Location& 
   return {};
 }
 
-// Of the reader's site and of the whole fleet.
+// The best choices of the reader's site and of the whole fleet.
 std::vector<SchedulerChoice> ChooseAnywhere(SourceSearch& search, const std::string& site) {
   search.ConsiderFrom(site, kMaxCandidatesPerPlace);
   search.ConsiderFrom(kEverybody, kMaxCandidatesPerPlace);

@@ -85,7 +85,8 @@ struct CandidateKey {
   friend auto operator<=>(const CandidateKey&, const CandidateKey&) = default;
 };
 
-// What a buffer has of a version. How its sums stand to what the version is known to hold:
+// The part of a version that a buffer has. Its sums agree with what the version is known to hold,
+// or not:
 //
 //   agreed  replica_agreed  refused
 //   yes     yes             no       received, first published, or compared in every rank: a source
@@ -100,7 +101,8 @@ struct Content {
   bool agreed = true;
   bool replica_agreed = true;
   bool refused = false;
-  // What the worker has summed of its own publication, or of a copy of it, once it has told that.
+  // The digest of the sums that the worker took of its own publication, or of a copy of it; none
+  // before it reported them.
   std::optional<Digest> sums;
   // Hops up to a complete holder when its sources were assigned: longer than the truth once one
   // above it is complete, shorter once one above it stands at the end of another chain; see
@@ -187,9 +189,9 @@ struct Buffer {
   std::unique_ptr<Content> displaced;
   Shard* shard = nullptr;      // of the content; set exactly when there is content
   std::unique_ptr<Fill> fill;  // apart: most buffers are idle, and there are as many as workers
-  // That it fills from, holders of the shard: the edges of the graph of fills, which has no cycle.
+  // The holders of the shard that it fills from: edges of the graph of fills, which has no cycle.
   std::vector<BufferAddress> sources;
-  // Of sources announced after a restart, until the operation is sent again.
+  // False for sources that were announced after a restart, until the operation is sent again.
   bool sources_confirmed = false;
   bool drained_while_away =
       false;  // came back without what it held: an unpublish may be on its way
@@ -201,8 +203,8 @@ struct Buffer {
   bool counted_whole = false, counted_settled = false;  // in shard->sites, of its worker's site
 };
 
-// What is known of the first reader below a worker that has the whole shard, and gets no less than
-// anybody: see TryAnother in link_order.h.
+// The knowledge of the first reader below a worker that has the whole shard, where that reader gets
+// no less than anybody: see TryAnother in link_order.h.
 struct FirstReader {
   VersionSequence version;               // the last for which something was noted
   absl::Time at = absl::InfinitePast();  // of the last trial's end
@@ -233,7 +235,8 @@ struct Worker {
   // The end of its notice; infinite: it has none.
   absl::Time leaves_at = absl::InfiniteFuture();
   Lineage lineage;  // the newest that this worker was told of
-  // What it resumed with when its record was made: tells which of two claims to one rank is later.
+  // The claim that it resumed with when its record was made: it tells which of two claims to one
+  // rank is later.
   std::optional<ResumeClaim> came_with;
   // Its heartbeats since its record was made, or since it was last told late that a buffer is
   // registered; see HasSettled in transactions.cc.
@@ -331,7 +334,7 @@ struct ShardKey {
   friend auto operator<=>(const ShardKey&, const ShardKey&) = default;
 };
 
-// Who has a shard in one site.
+// The holders of a shard in one site, counted.
 struct SiteShare {
   uint32_t whole = 0;    // candidates that hold all of it
   uint32_t settled = 0;  // of those, in replicas that hold the version and are no copies
@@ -347,8 +350,8 @@ struct Shard {
   RootReceipt receipt;  // of the root, once it is set
   // Exactly the buffers whose content is of this shard, complete or not.
   absl::btree_map<BufferAddress, Buffer*> holders;
-  // Who fills from an address: the mirror of the holders' Buffer::sources. No entry is empty. After
-  // a restart an address may belong to a worker that has not come back yet.
+  // The readers that fill from an address: the mirror of the holders' Buffer::sources. No entry is
+  // empty. After a restart an address may belong to a worker that has not come back yet.
   absl::flat_hash_map<BufferAddress, absl::btree_set<BufferAddress>> readers_of;
   // The holders that may be given to new readers, by where they are (see PlacesOf); kEverybody
   // has all, kCompleteOnes those that are complete.
@@ -360,7 +363,7 @@ struct Shard {
   absl::btree_set<BufferAddress> waiting;
   // Holders that are complete, and are sources or will be once their stream or their sums are back.
   uint32_t complete_promising = 0;
-  // Of those, the holders in replicas that hold it whole, neither on spot workers nor on such that
+  // The number of those in replicas that hold it whole, neither on spot workers nor on such that
   // leave: see retention.h.
   uint32_t complete_staying = 0;
   // Holders that published it here, or have told what they summed: from whom its root may come
