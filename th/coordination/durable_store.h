@@ -15,7 +15,7 @@
 
 namespace th {
 
-// What a store held when it was opened.
+// The content of a store when it was opened.
 struct OpenedState {
   Epoch epoch;             // that the opening began: durable already, above every one before
   StateIdentity identity;  // likewise; its last epoch id is that of the one that began

@@ -18,7 +18,7 @@ namespace th {
 // Where the clock is behind, workers' claims raise it (RegistryEffects::outdone_by).
 Epoch EpochAfter(std::optional<Epoch> stored, absl::Time now);
 
-// What a new state is given; `random` gives 64 bits that nobody can guess.
+// Gives a new state its cluster id and key; `random` gives 64 bits that nobody can guess.
 void NameCluster(StateIdentity& identity, const std::function<uint64_t()>& random);
 
 // The identity goes on with one more epoch of this process, or with its first one.

@@ -56,7 +56,7 @@ class FileStoreTest : public ::testing::Test {
     options.now = [] { return absl::UnixEpoch(); };
     return options;
   }
-  // What a server that starts now would find. Epochs rise by it.
+  // The state that a server that starts now would find. Each call raises the epoch.
   OpenedState Reopened() const {
     absl::StatusOr<std::unique_ptr<FileStore>> store = FileStore::Open(directory_, Early());
     EXPECT_OK(store);

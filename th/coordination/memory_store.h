@@ -36,7 +36,7 @@ class MemoryStore : public DurableStore {
     return absl::OkStatus();
   }
 
-  // What was written last.
+  // The state that was written last.
   const DurableState& written() const { return written_; }
   // Every write from here on fails with this.
   void FailWith(absl::Status failure) { failure_ = std::move(failure); }

@@ -103,7 +103,7 @@ class ObjectReader {
     if (!value->is_array()) Fail(field, "is no array");
     return value->is_array() ? *value : empty;
   }
-  // What an older server did not write yet.
+  // Fields that an older server did not write yet are empty.
   std::string TextOrNone(const char* field) { return Has(field) ? Text(field) : ""; }
   const Json& ArrayOrNone(const char* field) {
     static const Json& empty = *new Json(Json::array());

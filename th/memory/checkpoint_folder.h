@@ -27,7 +27,8 @@ inline constexpr size_t kMaxCheckpointFiles = 4096;
 
 class CheckpointFolder {
  public:
-  // With an index: its files, which must hold exactly what it says. Without: the one *.safetensors
+  // A folder with an index stands for the files that it names, which must hold exactly what it
+  // says; one without, for the one *.safetensors
   // file of the folder. `path` may be such a file itself.
   // NOT_FOUND: no such folder, or nothing of the kind in it. INVALID_ARGUMENT naming file and
   // tensor: hostile or damaged headers, several files without an index, a name in two files.

@@ -15,8 +15,8 @@ namespace th {
 namespace {
 
 constexpr uint64_t kPageBytes = 4096;
-// What 2 MiB of small pages of shared memory cost to back (measured: 1.2 ms, and a large page
-// 0.13). A large page of memory that a virtual machine has not touched before takes 5 ms.
+// The time that backing 2 MiB of small pages of shared memory takes (measured: 1.2 ms, and a large
+// page 0.13). A large page of memory that a virtual machine has not touched before takes 5 ms.
 constexpr absl::Duration kCostOfSmallPages = absl::Microseconds(1250);
 
 // Linux 5.14 and 6.1; the C library's headers may be older than the kernel.

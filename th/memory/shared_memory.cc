@@ -124,7 +124,7 @@ absl::StatusOr<SharedMemoryRange> CreateRange(uint64_t bytes, ReadersMay readers
   return failed;
 }
 
-// Of a range that nobody knows of.
+// Gives back a range that nobody knows of.
 void Discard(const SharedMemoryRange& range) {
   munmap(range.address, range.bytes);
   close(range.file_descriptor);

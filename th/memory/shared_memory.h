@@ -37,7 +37,7 @@
 
 namespace th {
 
-// What others may do with a range.
+// The use that others may make of a range.
 enum class ReadersMay : uint8_t {
   kCopy,    // map it for as long as they copy from it
   kAttach,  // use it where it lies too: see RenewSharedMemory for what that asks of the owner
@@ -81,8 +81,8 @@ absl::StatusOr<OfferedToReaders> OfferToReaders(const void* address, uint64_t by
                                                 uint64_t limit_bytes);
 // True when readers have attached, or are about to attach, the range that begins at `data`.
 bool IsAttached(const std::byte* data);
-// Of ranges that this process has unmapped or renewed while readers had attached them, and that
-// they still have.
+// The bytes of ranges that this process has unmapped or renewed while readers had attached them,
+// and that they still have.
 uint64_t BytesLeftToReaders();
 
 enum class Renewal : uint8_t {

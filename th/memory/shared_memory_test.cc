@@ -245,7 +245,7 @@ TEST(AttachedMemoryTest, OffersNoMoreThanTheLimit) {
     const Attachment reader(first.range);
     first.pin.reset();
     EXPECT_EQ(RenewSharedMemory(one, absl::InfiniteDuration()), Renewal::kRenewed);
-    // What was left to readers counts.
+    // Memory that was left to readers counts.
     EXPECT_THAT(OfferToReaders(one, 1, kBytes).status(),
                 StatusIs(absl::StatusCode::kResourceExhausted));
   }

@@ -1,16 +1,19 @@
-// What a holder may do with its buffer, as one transition table (drawn in
-// docs/protocol/contract.md).
+// The mutability contract of one buffer as a transition table (drawn in
+// docs/protocol/contract.md). A call that has no row in a state is refused there.
 //
-//   state \ event    publish    unpublish  begin_update  drained    filled     fill_failed  reset
-//   writable         published  refused    filling (*)   -          -          - writable published
-//   refused    draining   draining      -          -          -            refused draining refused
-//   refused    refused       writable / refused    refused      refused
-//                                                        filling
-//   filling          refused    refused    refused       -          published  undefined /  refused
-//                                                                              as before
-//   undefined        refused    refused    filling (+)   -          -          - writable (+)
+//   state       event          next
+//   writable    publish        published
+//   writable    begin_update   filling, as there is nothing to drain
+//   writable    reset          writable
+//   published   unpublish      draining
+//   published   begin_update   draining
+//   draining    drained        writable after unpublish and reset, filling after begin_update
+//   filling     filled         published
+//   filling     fill_failed    undefined once it has written, else as before the update
+//   undefined   begin_update   filling (+)
+//   undefined   reset          writable (+)
 //
-// (*) nothing to drain. (+) through draining where readers are in flight, except for an update to
+// (+) through draining where readers are in flight, except for an update to
 // the very version that they read: the segments that were checked stay as they are. A fill that
 // failed before its first write leaves the buffer as it was before the update: published (under a
 // new generation) if it held a version, else writable, or undefined.
@@ -52,8 +55,8 @@ class MutabilityContract {
   MutabilityContract() = default;
 
   BufferState state() const { return state_; }
-  // What readers find here: the published version (zero until the server named it), or the one that
-  // is (or was, when undefined) filled. Zero when writable.
+  // The version that readers find here: the published one (zero until the server named it), or the
+  // one that is (or was, when undefined) filled. Zero when writable.
   VersionSequence version() const { return version_; }
   BufferGeneration generation() const { return generation_; }
   // A text for errors: "published 2.17, generation 3, 2 readers".
@@ -104,7 +107,7 @@ class MutabilityContract {
     absl::Time last_bytes;
     bool being_cut = false;
   };
-  // What a fill that wrote nothing goes back to.
+  // The state to which a fill that wrote nothing goes back.
   struct BeforeFill {
     BufferState state = BufferState::kWritable;
     VersionSequence version;

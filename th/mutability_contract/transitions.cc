@@ -91,7 +91,8 @@ const std::vector<BufferTransition>& BufferTransitions() {
       {State::kFilling, Event::kFillFailed, When::kUntouchedWritable, State::kWritable, false},
 
       {State::kUndefined, Event::kBeginUpdate, When::kNoReader, State::kFilling, true},
-      // What they read was checked and is not written again by a fill of the same version.
+      // Readers read segments that were checked; a fill of the same version does not write them
+      // again.
       {State::kUndefined, Event::kBeginUpdate, When::kReadersOfSameVersion, State::kFilling, true},
       {State::kUndefined, Event::kBeginUpdate, When::kReaders, State::kDraining, false},
       {State::kUndefined, Event::kReset, When::kNoReader, State::kWritable, true},

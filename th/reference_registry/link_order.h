@@ -6,8 +6,8 @@
 //  - where another reader of the same source gets kFasterBy as much at the same time;
 //  - where the reader left its source for another one, and is no better off (throughput.h);
 //  - where the throughput drops from a source to its reader, which has readers of its own: they
-//  take its
-//    place, and it goes to the end. The limit is one for a trial until the next reader of that
+//  take
+//    its place, and it goes to the end. The limit is one for a trial until the next reader of that
 //    source has told its throughput, and is kept from then on, whatever that is: at the end of the
 //    chain the reader costs nobody anything. If the next one gets no more, the source may be to
 //    blame, and is left as throughput.h has it; after kMaxTrials such trials the limits are
@@ -54,7 +54,7 @@ void NoteLimitedLink(Turn& turn, Buffer& reader, double rate);
 // Forgets the limits of the shard's holders that are about `rate`: something else held them to it.
 // O(holders), and seldom.
 void ForgetLimits(Turn& turn, const Shard& shard, double rate);
-// What the buffer, which has content, has of it by now, if it gets on as it told last.
+// The bytes that the buffer, which has content, holds by now, if it gets on as it reported last.
 uint64_t ExpectedBytes(const Turn& turn, const Buffer& buffer);
 // The reader has received at least `rate`, in bytes a second.
 void NoteReceived(Turn& turn, Buffer& reader, double rate);

@@ -44,7 +44,7 @@ class LinkOrderTest : public ::testing::Test {
     held_.push_back(0);
   }
   BufferAddress at(size_t i) { return readers_[i].address(); }
-  // What the reader was told last; also what it has been told since.
+  // The source that the reader was assigned last, by now.
   BufferAddress SourceOf(size_t i) {
     for (const AssignSources& message : hub_.TakeAll<AssignSources>(readers_[i].connection)) {
       if (!message.sources.empty()) sources_[i] = message.sources.front().buffer;

@@ -107,7 +107,7 @@ CatalogReplica ListReplica(const Replica& replica, absl::Time now) {
   return listed;
 }
 
-// Of the distinct shards, once, as far as a holder or layout tells it.
+// The bytes of one shard, as far as a holder or its layout tells them.
 uint64_t BytesOf(const RegistryState& state, const Shard& shard) {
   if (!shard.holders.empty()) return shard.holders.begin()->second->bytes;
   const ShardLayout* layout = FindLayoutOf(state, shard.key.layout);

@@ -171,7 +171,7 @@ TEST_F(LossesTest, CopiesThatComeBackAreNoLoss) {
   EXPECT_EQ(Lost(), 0u);
 }
 
-// Of such a version a server remembers nothing: the rank that let it go names it.
+// A server remembers nothing of such a version: the rank that gave it up names it.
 TEST_F(LossesTest, AnOlderVersionThatIsRetainedIsToldToo) {
   KeepLatest(2);
   TestRank second(hub_, "second", 0, 1);

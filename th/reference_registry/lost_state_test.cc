@@ -14,7 +14,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::th::testing::StatusIs;
 
-// What a rank does that is told to come back later: so often at most.
+// A rank that is told to come back later does so this often at most.
 constexpr int kMostTries = 3;
 
 class LostStateTest : public ::testing::Test {

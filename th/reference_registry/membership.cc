@@ -450,7 +450,7 @@ void BumpGroupGenerationIfAgain(Turn& turn, Worker& worker, const AnnouncedBuffe
   BeginGeneration(turn, group, worker.name,
                   absl::StrCat("has registered buffer ", announced.buffer_name, " again"),
                   NewGeneration(turn, group, announced.counts_after), /*except=*/nullptr);
-  // What its group is taken to hold since an earlier epoch, this rank does not.
+  // This rank does not hold what its group is taken to hold since an earlier epoch.
   const auto replica = group.replicas.find(announced.buffer_name);
   const bool held = replica != group.replicas.end() && replica->second.phase != ReplicaPhase::kIdle;
   if (held) InvalidateReplica(turn, replica->second);

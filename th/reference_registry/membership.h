@@ -1,4 +1,4 @@
-// Who is a member: joining, replacing, resuming, leaving, leases.
+// Membership: joining, replacing, resuming, leaving, leases.
 //
 // A rank joins afresh (a new process) or resumes (the same process on a new stream, after its
 // stream or the server broke). A fresh join takes the place of a member whose stream has broken, at

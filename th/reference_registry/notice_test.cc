@@ -1,4 +1,4 @@
-// What becomes of a worker's readers, and of what it holds, when it has a notice.
+// A worker with a notice: its readers are moved, and what it holds is copied if it must stay.
 #include <string>
 
 #include "gmock/gmock.h"

@@ -308,7 +308,7 @@ TEST_F(NeverSealedTest, APublisherThatAsksAgainAfterARestartGetsItsVersion) {
   EXPECT_EQ(trainer_.Finished().version, version_);
 }
 
-// Who has a part of the first may come back before anybody who holds the second.
+// A rank with a part of the first may come back before anybody who holds the second.
 TEST_F(NeverSealedTest, AfterARestartTheLaterVersionHasTheLabel) {
   trainer_.Say(Leave{});
   second_.Publish("step-1");

@@ -333,7 +333,7 @@ TEST_F(FurtherHolderTest, OtherBytesAreRefusedWhenTheySeal) {
   EXPECT_OK(second_.Finished().status) << "what was refused does not stand in the way";
 }
 
-// Whose sums are done first decides nothing.
+// The order in which sums are done decides nothing.
 class UnsealedFurtherHolderTest : public ::testing::Test {
  protected:
   UnsealedFurtherHolderTest() : first_(hub_, "trainer", 0, 1), further_(hub_, "twin", 0, 1) {
@@ -550,7 +550,7 @@ TEST(PublishingTest, OldVersionsWithoutHolderMakeRoomAndTheLimitIsNamed) {
                                                 HasSubstr("max_versions_per_model is 2")));
 }
 
-// Of 60 bytes of attributes, and what a map takes for one.
+// Publishes with 60 bytes of attributes, beside what a map takes for one.
 void PublishWithAttributes(TestRank& rank, const std::string& label) {
   StartOperation request = rank.PublishRequest(label);
   request.attributes = {{"notes", std::string(55, 'x')}};

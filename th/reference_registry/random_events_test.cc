@@ -39,7 +39,7 @@ struct Agent {
   std::optional<FinishedOperation> last_finished;
 };
 
-// What the ranks of a group were told of one operation.
+// The answers that the ranks of a group got to one operation.
 using OperationName = std::tuple<uint32_t, std::string, uint64_t, uint64_t>;
 struct Verdict {
   absl::Status status;

@@ -50,8 +50,8 @@ bool IsOf(const Content& content, const HeldVersion& held) {
   return content.version == held.version.sequence && content.publisher == held.publisher;
 }
 
-// What the server knows of the content that the worker says it holds, also of content that an
-// update has displaced. Null: nothing.
+// The server's record of the content that the worker says it holds, also of content that an update
+// has displaced; null when it has none.
 const Content* RecordOf(const Buffer& buffer, const HeldVersion& held) {
   if (buffer.content.has_value() && IsOf(*buffer.content, held)) return &*buffer.content;
   const Content* displaced = buffer.displaced.get();
@@ -263,7 +263,7 @@ void TakeContent(Turn& turn, Buffer& buffer, const HeldVersion& held) {
   const Shard* shard = FindShard(version, ShardKeyOf(buffer));
   const bool sums_known_elsewhere =
       held.receipt.has_value() || (shard != nullptr && shard->root.has_value());
-  // Of displaced content the root may have become known meanwhile.
+  // The root of displaced content may have become known meanwhile.
   const bool may_differ = known == nullptr || (known == buffer.displaced.get() && !known->sums);
   if (may_differ && held.publisher && !held.root.has_value() && sums_known_elsewhere) {
     content.agreed = content.replica_agreed = false;  // it may yet turn out to differ

@@ -40,8 +40,9 @@ void AnnounceAll(Turn& turn, Worker& worker, const JoinRequest& request);
 // One buffer, announced for the first time or again.
 void Announce(Turn& turn, Worker& worker, const AnnouncedBuffer& announced, Numbering numbering);
 
-// What one registered buffer holds, in its worker's words. A version that a roll-back withdrew, or
-// bytes that differ from what the version is known to hold, are refused (PublicationRefused).
+// Takes over what one registered buffer holds, in its worker's words. A version that a roll-back
+// withdrew, or bytes that differ from what the version is known to hold, are refused
+// (PublicationRefused).
 void ReconcileContent(Turn& turn, Buffer& buffer, const std::optional<HeldVersion>& held);
 
 // Ends the recovery window, and evaluates the operations that waited for it.

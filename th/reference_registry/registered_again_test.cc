@@ -45,7 +45,7 @@ class RegisteredAgainTest : public ::testing::Test {
  protected:
   RegisteredAgainTest() : trainer_(JoinedGroup(hub_, "trainer", 2)) {}
 
-  // What its session does: its own bytes are what the next publish is about.
+  // Does what its session does: its own bytes are what the next publish is about.
   void Forget(TestRank& rank) {
     rank.Say(BufferReset{rank.buffer});
     hub_.TakeAll<OperationFinished>(rank.connection);

@@ -531,7 +531,7 @@ void NoteHeard(const RegistryState& state, Worker& worker, absl::Time now);
 // The operation that may make progress; null when none is pending.
 Transaction* HeadOf(Replica& replica);
 
-// What an attribute takes beside its text: a node of a map.
+// An attribute takes this much beside its text: a node of a map.
 inline constexpr uint64_t kBytesOfAnAttribute = 64;
 // About what the attributes of a version take.
 uint64_t MemoryOf(const Attributes& attributes);

@@ -112,8 +112,8 @@ bool IsOverItsLink(const Buffer& reader, const Buffer& source) {
   return distance > Distance::kSameHost && distance < Distance::kOtherSite;
 }
 
-// What a reader has got at least while another one was looked at, from `began` on, if it got
-// `ceiling` before that; 0 where the two looks hardly meet.
+// The throughput that a reader had at least while another one was looked at, from `began` on, if it
+// got `ceiling` before that; 0 where the two looks hardly meet.
 double ThroughputSince(const FillThroughput& throughput, const FillThroughput::OfSource& told,
                        absl::Time began, double ceiling) {
   const absl::Duration before =
@@ -219,13 +219,14 @@ void CheckSources(Turn& turn, Buffer& reader, Look look) {
     return SetRecheck(turn, reader, turn.now + kRecheckAfter);
   }
   if (verdict == SourceVerdict::kLeave) return Act(turn, reader, *source, evidence, again);
-  // Who gets more than all others holds none of them back.
+  // A reader that gets more than all others holds none of them back.
   const bool alike =
       evidence.comparable.has_value() && throughput.passing <= *evidence.comparable * kLinksAlike;
   if (over_link && alike) TryAnother(turn, reader, *source, evidence.source.most);
 }
 
-// With what was told before of the same source, as long as that is too few segments to say much.
+// The report together with the earlier ones of the same source, as long as those are of too few
+// segments to say much.
 SourceThroughput WithEarlier(const FillThroughput& before, SourceThroughput told,
                              uint64_t segment_bytes) {
   for (const FillThroughput::OfSource& earlier : before.sources) {
@@ -237,7 +238,7 @@ SourceThroughput WithEarlier(const FillThroughput& before, SourceThroughput told
   return told;
 }
 
-// What the reader has told, of the sources that it has.
+// Records the reader's report, for the sources that it has.
 void Record(Turn& turn, Buffer& buffer, const std::vector<SourceThroughput>& throughputs) {
   const uint64_t segment_bytes = SegmentBytes(buffer);
   FillThroughput& own = buffer.fill->throughput;
@@ -276,7 +277,8 @@ void NoteThroughputs(Turn& turn, Buffer& buffer, const std::vector<SourceThrough
   Record(turn, buffer, throughputs);
   if (throughput.sources.empty()) return;
   if (IsSlowItself(turn, buffer)) BlameReader(turn, buffer);
-  // Who began together tells at about the same time, and those that are well off perhaps last.
+  // Readers that began together report at about the same time, and those that are well off perhaps
+  // last.
   if (others_follow) SetRecheck(turn, buffer, turn.now + kRecheckAfter);
   CheckSources(turn, buffer, Look::kAtReport);
 }

@@ -25,8 +25,8 @@ inline constexpr absl::Duration kSlowLasts = absl::Minutes(1);
 inline constexpr uint64_t kLeastSegmentsMeasured = 8;
 inline constexpr absl::Duration kRecheckAfter = absl::Milliseconds(100);
 
-// What the reader, `buffer`, which is filling, has told of its sources; one that it has no more is
-// ignored. It may leave one.
+// Takes the report of `buffer`, which is filling, on its sources; one that it has no more is
+// ignored. The reader may leave one.
 void NoteThroughputs(Turn& turn, Buffer& buffer, const std::vector<SourceThroughput>& throughputs);
 // The look that a deadline asked for. No effect on a buffer that is not filling.
 void RecheckSources(Turn& turn, Buffer& buffer);

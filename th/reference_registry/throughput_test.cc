@@ -51,7 +51,7 @@ class ThroughputTest : public ::testing::Test {
   void Tell(size_t i, double bytes_a_second, double seconds = 0.25) {
     Tell(i, bytes_a_second, sources_[i].buffer, seconds);
   }
-  // What it was assigned instead; nothing if it was left alone.
+  // The sources that it was assigned instead; none if it was left alone.
   std::vector<AssignedSource> Moved(size_t i) {
     std::vector<AssignedSource> all;
     for (const AssignSources& message : hub_.TakeAll<AssignSources>(reader(i).connection)) {

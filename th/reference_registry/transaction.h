@@ -22,7 +22,7 @@
 
 namespace th::registry {
 
-// What a rank has as a participant depends on the kind of the operation.
+// The part of a rank as a participant depends on the kind of the operation.
 
 // A publish needs nothing of a rank but its request.
 struct PublishParticipant {};
@@ -55,9 +55,9 @@ struct Participant {
   const UpdateParticipant* if_update() const { return std::get_if<UpdateParticipant>(&part); }
 };
 
-// What an operation has depends on its kind, too. An operation has begun when its phase is kBegun:
-// from then on its replica is busy with it, and Transaction::version is set. Part is the type of
-// its participants' parts.
+// The state of an operation depends on its kind, too. An operation has begun when its phase is
+// kBegun: from then on its replica is busy with it, and Transaction::version is set. Part is the
+// type of its participants' parts.
 
 enum class PublishPhase : uint8_t {
   kAsked,

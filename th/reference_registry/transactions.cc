@@ -22,7 +22,7 @@ Deadline DeadlineOf(const Replica& replica, const Transaction& transaction) {
           .operation = transaction.number};
 }
 
-// What a failed publish leaves: nothing of a version that it was to begin.
+// Undoes a failed publish: nothing is left of a version that it was to begin.
 void UndoPublish(Turn& turn, Replica& replica, VersionSequence version) {
   SetPhase(turn, replica, ReplicaPhase::kIdle);
   Version* record = FindVersion(*replica.group->model, version);

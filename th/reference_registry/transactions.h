@@ -51,8 +51,9 @@ bool EndMustOffload(Turn& turn, Replica& replica, OperationNumber number);
 bool DroppedContent(const FinishedOperation& result);
 // True for the result of the publish that `content` is the publication of.
 bool MadePublisher(const FinishedOperation& result, const Content& content);
-// What an unpublish leaves that ended without this server's drain: every rank has drained, or does
-// by itself, and says so no more, but for one that copies its content first.
+// Drops the content of a replica whose unpublish ended without this server's drain: every rank has
+// drained, or does by itself, and does not report it any more, but for one that copies its content
+// first.
 void DropReplicaContent(Turn& turn, Replica& replica, OperationNumber unpublish);
 // A rank hears that its unpublish, or its start of one, went badly: it drains all the same, so
 // nobody is sent to it for what it held before that operation.

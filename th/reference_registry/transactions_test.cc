@@ -164,8 +164,8 @@ TEST(TransactionsTest, AnOperationThatWaitsInVainNamesTheOneItWaitsFor) {
   EXPECT_OK(trainer[0].Finished().status);
 }
 
-// What happens to a group whose caller waits for all its ranks, when one rank has lost a call: it
-// is one operation behind, hears the result of the one before, and the others wait for it in vain.
+// A group whose caller waits for all its ranks, when one rank has lost a call: that rank is one
+// operation behind, hears the result of the one before, and the others wait for it in vain.
 class LaggingRankTest : public ::testing::Test {
  protected:
   LaggingRankTest() { JoinAndRegister(group_); }
@@ -246,7 +246,8 @@ TEST_F(LaggingRankTest, ARankThatComesInTimeInBetweenDoesNotLag) {
   EXPECT_TRUE(group_[0].HearsNone<GroupChanged>());
 }
 
-// What the group's result cannot answer is another call than the others', so the rank is behind.
+// A call that the group's result cannot answer is another one than the others', so the rank is
+// behind.
 class OtherCallTest : public LaggingRankTest {
  protected:
   OtherCallTest() {

@@ -23,7 +23,7 @@ struct FormLeft {
   std::string form;
   friend auto operator<=>(const FormLeft&, const FormLeft&) = default;
 };
-// With what its last holder went.
+// The operation with which the last holder of a form was lost.
 struct LastHolder {
   EventId operation;  // empty: with none
   std::string who;    // a rank or a group

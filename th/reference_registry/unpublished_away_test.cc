@@ -1,4 +1,4 @@
-// What ranks unpublished while no server was there, as the server that comes hears of it.
+// Ranks unpublished while no server was there, and the server that comes hears of it.
 #include <cstdint>
 #include <vector>
 

@@ -26,7 +26,7 @@ bool MayHold(const Replica& replica) {
   });
 }
 
-// What the ranks hold: their version's number, also when the replica is invalid as a whole.
+// The number of the version that the ranks hold, also when the replica is invalid as a whole.
 VersionSequence HeldVersionOf(const Replica& replica) {
   VersionSequence held;
   for (const auto& [rank, buffer] : replica.buffers) {

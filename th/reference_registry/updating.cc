@@ -32,7 +32,7 @@ bool GroupHoldsWhole(const Replica& replica, VersionSequence version) {
                      [&](const auto& entry) { return Holds(*entry.second, version); });
 }
 
-// Of a staged copy: whether the buffers that it is for hold the version already.
+// True when the buffers that a staged copy is for hold the version already.
 bool OriginalHoldsWhole(const Replica& staged, VersionSequence version) {
   const auto original = staged.group->replicas.find(staged.staged_for);
   return original != staged.group->replicas.end() && GroupHoldsWhole(original->second, version);
@@ -80,7 +80,7 @@ void Commit(Turn& turn, Replica& replica, VersionSequence version) {
   SetPhase(turn, replica, ReplicaPhase::kHolding, version);
 }
 
-// What brought the group's bytes.
+// The transports that brought the group's bytes.
 TransportsUsed TransportsOf(const Replica& replica) {
   TransportsUsed used;
   for (const auto& [rank, buffer] : replica.buffers) used.Add(buffer->content->transports);
@@ -127,7 +127,7 @@ bool MustWait(const Turn& turn, const Replica& replica, const Transaction& trans
   return resolution.version != nullptr && ShardsMayCome(turn, replica, *resolution.version);
 }
 
-// What the operation moves to; null when it has ended or waits.
+// The version that the operation moves to; null when it has ended or waits.
 Version* ResolveOperation(Turn& turn, Replica& replica, Transaction& transaction) {
   Model& model = *replica.group->model;
   const UpdateOperation& update = transaction.update();
@@ -161,7 +161,8 @@ bool Begin(Turn& turn, Replica& replica, Transaction& transaction) {
   Version* version = ResolveOperation(turn, replica, transaction);
   if (version == nullptr) return false;
   transaction.version = version->info.sequence;
-  // What was resolved elsewhere may be under way in some rank: it neither waits nor ends.
+  // A version that was resolved elsewhere may be under way in some rank: the operation neither
+  // waits nor ends.
   const bool asked = transaction.update().phase == UpdatePhase::kAsked;
   if (GroupHoldsWhole(replica, transaction.version) ||
       OriginalHoldsWhole(replica, transaction.version)) {
@@ -179,7 +180,8 @@ bool Begin(Turn& turn, Replica& replica, Transaction& transaction) {
                   NobodyHoldsShardOf(turn.state, *without.front(), *version));
     return false;
   }
-  // What is staged needs no head start, and nobody's buffer is touched for a rank that never comes.
+  // A staged version needs no head start, and nobody's buffer is touched for a rank that never
+  // comes.
   const bool staged = asked && IsStaged(replica, transaction.version);
   if (staged && !MissingRanks(*replica.group, transaction).empty()) return false;
   LoseInterestInOthers(turn, replica, transaction.version);

@@ -15,7 +15,7 @@ bool GetsOn(const Turn& turn, const Worker& reader) {
   return TH_MUTATE(kCountReadersThatStand, there, true);
 }
 
-// Of what `reader` lacks, the part of each of its sources.
+// The bytes that each source of `reader` has still to send of what it lacks.
 uint64_t ShareOf(const Buffer& reader) {
   if (reader.fill == nullptr || reader.content->complete || reader.sources.empty()) return 0;
   const uint64_t segments = std::max<uint64_t>(reader.segment_count, 1);

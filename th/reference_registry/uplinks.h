@@ -1,4 +1,4 @@
-// What workers have still to send: the load that th/scheduler compares sources by.
+// The bytes that workers have still to send: the load by which th/scheduler compares sources.
 #ifndef TH_REFERENCE_REGISTRY_UPLINKS_H_
 #define TH_REFERENCE_REGISTRY_UPLINKS_H_
 
@@ -16,7 +16,7 @@ namespace th::registry {
 // slower link than `reader`, for whom this is asked: it would make way. O(its readers).
 uint64_t OutstandingBytes(const Turn& turn, const Worker& worker, const Buffer& reader);
 
-// Of those that fill from `source` the ones that would not make way for `reader`.
+// The number of readers of `source` that would not make way for `reader`.
 uint32_t ReadersThatStay(const Buffer& source, const Buffer& reader);
 
 }  // namespace th::registry

@@ -18,19 +18,20 @@
 
 namespace th {
 
-// What was told in this window or the one before is lately. Longer than a reader's progress
-// interval, so that whoever fills now is in one of them.
+// A report of this window or the one before counts as recent. The window is longer than a reader's
+// progress interval, so that whoever fills now is in one of them.
 inline constexpr absl::Duration kThroughputWindow = absl::Milliseconds(1500);
-// What was told before that, for want of anything newer.
+// Older reports count for this long, for want of anything newer.
 inline constexpr absl::Duration kThroughputRemembered = absl::Minutes(1);
 
 class ComparableThroughputs {
  public:
   // Throughputs are in bytes a second.
   void Note(Distance distance, WorkerId reader, double throughput, absl::Time now);
-  // Of other readers, lately, at this or a greater distance; none: nobody has told.
+  // The best recent throughput of other readers, at this or a greater distance; none when nobody
+  // has reported.
   std::optional<double> BestOfOthers(Distance distance, WorkerId reader, absl::Time now) const;
-  // Of anybody within kThroughputRemembered, likewise.
+  // The best throughput of anybody within kThroughputRemembered, likewise.
   std::optional<double> BestRemembered(Distance distance, absl::Time now) const;
 
  private:

@@ -25,11 +25,12 @@ class FillGraph {
     absl::Span<const BufferAddress> sources;  // that it fills from now; valid with the graph
   };
   virtual ~FillGraph() = default;
-  // Of a buffer that is no holder: neither complete nor with sources.
+  // A buffer that is no holder is neither complete nor has it sources.
   virtual Holder At(const BufferAddress& buffer) const = 0;
 };
 
-// Of one reader, for as long as the graph stays as it is: remembers what it has seen. The graph
+// The paths above the candidates of one reader, for as long as the graph stays as it is. It
+// remembers what it has seen. The graph
 // outlives it.
 class FillPaths {
  public:
@@ -50,7 +51,7 @@ class FillPaths {
   };
 
   Step StepTo(const BufferAddress& buffer);
-  // What `step` comes to with a source whose chain is `above`.
+  // Adds to `step` a source whose chain is `above`.
   static void Join(Step& step, uint32_t above);
 
   const FillGraph& graph_;

@@ -1,4 +1,4 @@
-// What is known of the rate of a worker's own link, and which of two links is the slower one: pure
+// The knowledge of the rate of a worker's own link, and which of two links is the slower one: pure
 // functions and a value.
 //
 //   LinkRate link;

@@ -13,7 +13,7 @@
 namespace th {
 namespace {
 
-// What candidates are compared by, most important first; the least is the best.
+// The order of candidates: members are compared one after another, and the least is the best.
 struct Preference {
   bool leaving = false;
   bool crosses = false;  // over to another site

@@ -63,7 +63,7 @@ struct SchedulerHolder {
   // Assigned to it now. Those behind a slower link than the demand's reader count neither here nor
   // in what is outstanding: they make way for a faster one.
   uint32_t readers = 0;
-  // That its worker's uplink has still to send to those who read from it and get on.
+  // The bytes that its worker's uplink has still to send to readers that get on.
   uint64_t outstanding_bytes = 0;
   std::optional<double> link_limit;  // see LinkRate
   // Hops up to a complete holder, as noted when its sources were assigned. Since then one above it

@@ -47,7 +47,8 @@ struct Throughput {
   double least = 0;
   double most = 0;
 };
-// What arrived in `waited`, and perhaps most of one segment more. `waited` is positive.
+// The throughput of `bytes` that arrived in `waited`, and perhaps most of one segment more.
+// `waited` is positive.
 Throughput ThroughputOf(uint64_t bytes, uint64_t segment_bytes, absl::Duration waited);
 // At which a relay whose segments arrive at `least` could give them on. `waited` is positive.
 double PassingThroughput(double least, uint64_t segment_bytes, absl::Duration waited);

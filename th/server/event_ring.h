@@ -1,4 +1,4 @@
-// What happened of late, for people: a bounded memory that forgets the oldest first.
+// The recent events, for people: a bounded memory that forgets the oldest first.
 //
 //   EventRing ring(/*capacity=*/4096);
 //   ring.Add(event, now);                                    // as the registry notes it
@@ -21,7 +21,8 @@ namespace th {
 
 // Some hours of a quiet fleet, some seconds of a storm; 2 MiB with texts of middling length.
 inline constexpr size_t kMaxRecentEvents = 4096;
-// Of one text; the rest is cut, so that the ring never takes more than kMaxRecentEvents times this.
+// The length of one text; the rest is cut, so that the ring never takes more than kMaxRecentEvents
+// times this.
 inline constexpr size_t kMaxEventTextBytes = 1024;
 
 // Which events: empty fields stand for all.
@@ -37,7 +38,7 @@ class EventRing {
  public:
   explicit EventRing(size_t capacity = kMaxRecentEvents) : capacity_(capacity) {}
 
-  // What has no kind is for the log alone and not kept.
+  // An event without a kind is for the log alone and not kept.
   void Add(const RegistryEvent& event, absl::Time now);
 
   // The oldest first. Where more match than the limit: with `after` the oldest of them, so that the

@@ -42,7 +42,7 @@ class HttpListener {
   HttpListener(const HttpListener&) = delete;
   HttpListener& operator=(const HttpListener&) = delete;
 
-  // With the port that the system chose.
+  // The address with the port that the system chose.
   const ListenAddress& address() const { return address_; }
 
  private:

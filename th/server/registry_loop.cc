@@ -322,7 +322,7 @@ void RegistryLoop::Commit() {
     metrics_->durable_write_seconds.Record(now_() - begin);
     metrics_->durable_writes.fetch_add(1, std::memory_order_relaxed);
     if (!written.ok()) {
-      // What is not durable was never said.
+      // Messages leave only once what they say is durable.
       outcome.messages.clear();
       outcome.close.clear();
       Fail(written);

@@ -81,7 +81,7 @@ class StreamPeer {
   virtual void Abort() = 0;
 };
 
-// What a question may use, on the loop's thread.
+// The state that a question may use, on the loop's thread.
 struct RegistryTurn {
   const Registry& registry;
   const EventRing& events;
@@ -165,7 +165,7 @@ class RegistryLoop {
     VersionWait wait;
     absl::Time deadline;
   };
-  // What one turn brings about, in the order in which it leaves.
+  // The outcome of one turn, in the order in which it leaves.
   struct Outcome {
     std::optional<DurableState> durable;
     std::vector<OutgoingMessage> messages;
@@ -209,7 +209,7 @@ class RegistryLoop {
   void OnMessage(ConnectionId connection, const WorkerMessage& message);
   void OnDisconnect(ConnectionId connection);
   void OnQuestion(Question& question);
-  // Of a stream that is open and not about to be closed.
+  // True for a stream that is open and not about to be closed.
   bool Listens(ConnectionId connection) const;
   void Refuse(ConnectionId connection, absl::Status why, absl::Duration retry_after);
   // Every stream that is open; those that have not said anything yet only if asked for.

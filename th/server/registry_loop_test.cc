@@ -25,7 +25,7 @@ using ::th::testing::StatusIs;
 
 constexpr absl::Duration kDeadline = absl::Seconds(20);
 
-// What the loop did, in order, from both of its ends.
+// A journal of what the loop did, in order, from both of its ends.
 class Journal {
  public:
   void Add(std::string entry) {

@@ -81,7 +81,7 @@ void Configure(grpc::ServerBuilder& builder, size_t stream_memory_bytes) {
   builder.SetResourceQuota(grpc::ResourceQuota("tensorhub").Resize(stream_memory_bytes));
 }
 
-// What the system says to a listener on `address`.
+// The system's answer to a listener on `address`.
 absl::Status WhyNotListening(const ListenAddress& address) {
   const absl::StatusOr<BoundSocket> bound = BindAndListen(address);
   if (!bound.ok()) return bound.status();

@@ -33,7 +33,8 @@ struct ServerOptions {
   RegistryLimits limits;
   OutboundLimits outbound;
   CallLimits calls;
-  // Of what all connections together have sent and the server has not handled yet, joined or not.
+  // The limit of what all connections together have sent and the server has not handled yet, joined
+  // or not.
   // Near it gRPC reads less at a time; beyond it, it ends streams.
   size_t stream_memory_bytes = size_t{4} << 30;
   std::string software;  // told to peers and shown on the status page

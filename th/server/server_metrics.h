@@ -1,4 +1,4 @@
-// What the shell around the registry counts. The registry counts its own part (RegistryCounters).
+// Counters of the shell around the registry. The registry counts its own part (RegistryCounters).
 #ifndef TH_SERVER_SERVER_METRICS_H_
 #define TH_SERVER_SERVER_METRICS_H_
 
@@ -25,7 +25,7 @@ class DurationHistogram {
     buckets_[bucket].fetch_add(1, std::memory_order_relaxed);
     total_ns_.fetch_add(absl::ToInt64Nanoseconds(duration), std::memory_order_relaxed);
   }
-  // Of one bucket alone; `bucket` <= kBounds.size().
+  // The count of one bucket alone; `bucket` <= kBounds.size().
   uint64_t Count(size_t bucket) const { return buckets_[bucket].load(std::memory_order_relaxed); }
   double SumSeconds() const { return total_ns_.load(std::memory_order_relaxed) / 1e9; }
 

@@ -1,4 +1,4 @@
-// What a server remembers after a restart, and what it does when it cannot.
+// A server remembers its state after a restart, or says why it cannot.
 #include <filesystem>
 #include <memory>
 #include <optional>

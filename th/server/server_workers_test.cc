@@ -142,7 +142,7 @@ TEST_F(ServerTest, AVersionGoesFromPublisherToReader) {
   EXPECT_TRUE(source.publisher);
   ASSERT_EQ(source.endpoints.size(), 1u);
   EXPECT_EQ(source.endpoints[0].address, "127.0.0.1:4711");
-  // What the source will check.
+  // The source will check the same.
   EXPECT_OK(VerifyCapability(trainer_joined.key, source.capability));
   EXPECT_EQ(source.capability.claims.reader, joined.worker);
 

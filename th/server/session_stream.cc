@@ -51,8 +51,8 @@ void SessionStream::ReadNext() {
 void SessionStream::CloseAfterSending() {
   absl::MutexLock lock(&mutex_);
   closing_ = true;
-  // With OK: gRPC may drop messages that its peer has not read yet when the status is an error. Why
-  // the stream ends was said in the last message.
+  // The status is OK, as gRPC may drop messages that its peer has not read yet when it is an error.
+  // The last message said why the stream ends.
   if (outbound_.empty()) FinishOnce(grpc::Status::OK);
 }
 

@@ -21,8 +21,8 @@
 
 namespace th {
 
-// What may wait for a worker to read it. A worker is sent a handful of messages an operation, each
-// with up to 1 MiB of attributes.
+// The limits of what may wait for a worker to read it. A worker is sent a handful of messages an
+// operation, each with up to 1 MiB of attributes.
 struct OutboundLimits {
   size_t max_messages = 1024;
   size_t max_bytes = size_t{32} << 20;

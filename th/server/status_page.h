@@ -1,4 +1,4 @@
-// What the HTTP listener shows, as pure functions of a snapshot.
+// The pages of the HTTP listener, as pure functions of a snapshot.
 #ifndef TH_SERVER_STATUS_PAGE_H_
 #define TH_SERVER_STATUS_PAGE_H_
 

@@ -98,7 +98,7 @@ class TensorhubServerTest : public ::testing::Test {
   }
   ~TensorhubServerTest() override { std::filesystem::remove_all(directory_); }
 
-  // With a state directory of its own unless the arguments name one.
+  // The server has a state directory of its own unless the arguments name one.
   std::unique_ptr<Process> Start(std::vector<std::string> arguments) {
     if (arguments.size() < 3 || arguments[2] != "--state-dir") {
       arguments.insert(arguments.end(), {"--state-dir", directory_ + "/state"});

@@ -25,7 +25,7 @@ namespace {
 // Fewer pieces that follow each other in host memory than this are copied one by one: a launch and
 // another pass through device memory cost as much as some copies.
 constexpr size_t kPiecesWorthAKernel = 16;
-// What is gathered or scattered at once.
+// At most this many bytes are gathered or scattered at once.
 constexpr uint64_t kPackedBytes = uint64_t{4} << 20;
 
 // One piece of registered memory and its place on the host.
@@ -85,7 +85,7 @@ class CudaMemoryDevices::Engine {
   }
 
  private:
-  // What copies in one direction need.
+  // The stream and buffers that copies in one direction need.
   struct Lane {
     absl::Mutex mu;
     std::optional<CudaStream> stream ABSL_GUARDED_BY(mu);
@@ -254,7 +254,7 @@ class CudaMemoryDevices::Side final : public DeviceSide {
     return DevicePiece{found.memory.get(), found.offset + offset, bytes};
   }
 
-  // Of several the first.
+  // The first GPU where there are several.
   std::string gpu() const {
     for (const Region& region : regions_) {
       if (region.found.memory != nullptr) return region.found.memory->device().pci_address();

@@ -1,4 +1,4 @@
-// What happens where there is no driver, or one that does not work. On the fake only.
+// A machine may have no driver, or one that does not work. On the fake only.
 #include "th/memory/cuda/driver.h"
 
 #include <memory>

@@ -87,7 +87,7 @@ TEST_F(FailingDriverTest, ADeviceWithoutCodeForItIsNamed) {
   }
 }
 
-// Of tensors that lie apart in host memory, so that each is a copy of its own, in one call.
+// The tensors lie apart in host memory, so that each is a copy of its own, in one call.
 TEST_F(FailingDriverTest, AFailureInTheMiddleEndsACallAndNotTheDevice) {
   constexpr uint64_t kTensors = 10, kTensor = 4096;
   const std::vector<std::byte> pattern = PatternBytes(kTensors * kTensor, 2);

@@ -1,5 +1,5 @@
-// What adapters of the network (NICs) need to read and write GPU memory without the host: a DMA-BUF
-// of it, and that kernels see what an adapter has written (GPUDirect RDMA).
+// GPUDirect RDMA: network adapters (NICs) read and write GPU memory without the host. They need a
+// DMA-BUF of it, and a flush before kernels see what they have written.
 //
 //   TH_ASSIGN_OR_RETURN(const DmaBuf exported, DmaBuf::Export(device, address, bytes));
 //   region = verbs.reg_dmabuf_mr(domain, exported.offset(), bytes, address,
@@ -38,7 +38,7 @@ class DmaBuf {
   DmaBuf& operator=(DmaBuf&&) = delete;
 
   int file_descriptor() const { return file_descriptor_; }
-  // Of the range in the buffer, which begins where a page of the host would.
+  // The offset of the range in the buffer, which begins where a page of the host would.
   uint64_t offset() const { return offset_; }
 
  private:

@@ -89,9 +89,9 @@ class ImportedAllocation {
   ImportedAllocation(const ImportedAllocation&) = delete;
   ImportedAllocation& operator=(const ImportedAllocation&) = delete;
 
-  // Whose kernels and copies reach it here.
+  // The device whose kernels and copies reach it here.
   CudaDevice& device() const { return *device_; }
-  // What was exported.
+  // The exported range begins here.
   void* pointer() const { return reinterpret_cast<void*>(address_ + offset_); }
   uint64_t address() const { return address_; }  // of the allocation
   uint64_t bytes() const { return bytes_; }      // of the allocation
@@ -117,11 +117,11 @@ class ImportedAllocation {
 };
 
 struct ImportOptions {
-  // Whose kernels and copies shall reach the memory. It may be another device than the memory's,
-  // where it reaches that (CudaDevice::Reaches), and the memory's need not be visible to this
-  // process then. Null: the memory's own.
+  // The device whose kernels and copies shall reach the memory. It may be another device than the
+  // memory's, where it reaches that (CudaDevice::Reaches), and the memory's need not be visible to
+  // this process then. Null: the memory's own.
   CudaDevice* device = nullptr;
-  // Of what was mapped: the owner's descriptor, in this process. It may be closed afterwards.
+  // For mapped memory: the owner's descriptor, in this process. It may be closed afterwards.
   int file_descriptor = -1;
 };
 
