@@ -244,7 +244,7 @@ class FillSession {
 
   // ---- state
   const SegmentSet& held() const { return replicator_.held(); }
-  // Of a held segment.
+  // The sum of a held segment.
   SegmentSum SumOf(SegmentIndex segment) const { return replicator_.SumOf(segment); }
   const std::vector<SegmentSum>& sums() const { return replicator_.sums(); }  // by segment
   bool wrote() const { return wrote_; }

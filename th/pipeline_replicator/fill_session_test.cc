@@ -313,7 +313,7 @@ TEST_F(FillSessionTest, ASourceIsLostRatherThanReadOverASlowerTransportWhereThat
   EXPECT_THAT(Outputs(fill, 0), ElementsAre("lost a of assignment 1, 1: not permitted"));
 }
 
-// Of `transports`, with endpoints a:1, a:2, ... as they are named.
+// A source with an endpoint for each of `transports`: a:1, a:2, ... in this order.
 AssignedSource SourceOver(const std::vector<std::string>& transports) {
   AssignedSource source = Source('a', static_cast<int>(transports.size()));
   for (size_t i = 0; i < transports.size(); ++i) source.endpoints[i].transport = transports[i];
@@ -351,7 +351,7 @@ TEST_F(FillSessionTest, WhereTransportsAreStrictItsSourceIsLostByName) {
                           "device"));
 }
 
-// What leads nowhere by its nature is no reason to refuse the next one.
+// A transport that by its nature does not lead to the source is no reason to refuse the next one.
 TEST_F(FillSessionTest, WhereTransportsAreStrictOneThatDoesNotLeadThereIsPassedOver) {
   FillSession fill = WithoutRdma(/*strict_transport=*/true);
   fill.SetSources(kFirst, {SourceOver({"same_host", "tcp"})}, At(0));
@@ -450,8 +450,8 @@ TEST_F(FillSessionTest, TheNextTryDoesNotBeginWhereThePathBroke) {
             "same_host: not permitted");
 }
 
-// What a silent process is spared is another transport; an endpoint out of reach between two of the
-// same transport does not count as one.
+// A silent process is spared a try over another transport; an endpoint out of reach between two of
+// the same transport does not count as one.
 TEST_F(FillSessionTest, AnEndpointOutOfReachDoesNotDecideWhereTheNextTryGoes) {
   AssignedSource source = Source('a', 3);
   source.endpoints[1].transport = "ibverbs";  // out of reach

@@ -32,7 +32,7 @@ ReplicatorLimits SmallRequests() {
   return limits;
 }
 
-// With one source.
+// A fill with one source.
 struct TestFill : PipelineReplicator {
   TestFill(std::optional<SegmentSet> wanted, uint64_t window)
       : PipelineReplicator({.segment_count = kSegments,

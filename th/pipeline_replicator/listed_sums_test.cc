@@ -165,7 +165,7 @@ TEST(ListedSumsTest, BytesWaitForTheListSoLongOnly) {
   const absl::Time late = At(0) + ReplicatorLimits().list_patience;
   EXPECT_THAT(fill.Ask(kA, late - absl::Milliseconds(1)), IsEmpty());
   EXPECT_EQ(fill.Ask(kA, late).front(), R(0, 4));
-  // Of what is asked by then the rest is still spared.
+  // The rest of what is asked by then is still spared.
   fill.Give(0);
   fill.Tell(List());
   EXPECT_EQ(fill.bytes_unchanged(), 29 * kSegmentBytes);

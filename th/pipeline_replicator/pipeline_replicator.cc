@@ -92,7 +92,7 @@ void PipelineReplicator::LetGoSource(SourceIndex source, absl::Time now) {
   if (leaving == nullptr || leaving->retired || leaving->let_go()) return;
   leaving->let_go_until = now + limits_.soft_switch;
   LoseList(*leaving);
-  // What is on its way would be asked of another source, and arrive twice.
+  // Segments on their way would be asked of another source, and arrive twice.
   TH_MUTATE(kGiveBackWhatIsOnItsWay, static_cast<void>(0), leaving->requests.Clear());
 }
 
@@ -219,7 +219,7 @@ bool PipelineReplicator::CanComeFromAnother(const Source& source, SegmentIndex s
   });
 }
 
-// What an idle source takes over from the one that would take longest to the end.
+// The range that an idle source takes over from the one that would take longest to the end.
 SegmentRange PipelineReplicator::TailRange(const Source& helper, absl::Time now) const {
   SegmentRange range;
   if (!helper.requests.empty() || helper.bytes == 0) return range;
@@ -288,7 +288,7 @@ bool PipelineReplicator::HandleDiscarded(SourceIndex source, SegmentIndex segmen
   Source* sender = Find(source);
   if (sender == nullptr) return false;
   sender->last_heard = now;
-  // What was asked of a retired source still arrives until it is closed.
+  // Segments that were asked of a retired source still arrive until it is closed.
   return Answer(*sender, segment, now) || sender->retired;
 }
 
@@ -404,8 +404,8 @@ bool PipelineReplicator::ListMayCome() const {
   return list_was_offered_ && !any;
 }
 
-// What is handed on cannot be taken back: where it can be compared with the root, nothing is asked
-// for before.
+// True while nothing is asked for because the list of sums is awaited. Segments that were handed on
+// cannot be taken back, so where they can be compared with the root the list comes first.
 bool PipelineReplicator::AwaitsList(absl::Time now) const {
   const bool hands_on = spec_.window_segments > 0 && root_.has_value();
   if (!hands_on && before_.empty()) return false;

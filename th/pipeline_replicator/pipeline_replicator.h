@@ -50,8 +50,8 @@
 namespace th {
 
 struct ReplicatorLimits {
-  // Of one pull request, whichever is less. Sources take so many open segments of a reader
-  // (ServingLimits::max_segments_queued): far_requests_in_flight of these.
+  // The size of one pull request, whichever limit is less. Sources take so many open segments of a
+  // reader (ServingLimits::max_segments_queued): far_requests_in_flight of these.
   uint64_t request_bytes = uint64_t{4} << 20;
   uint64_t request_segments = 128;
   // Requests in flight at one source at first; each answer allows one more, up to
@@ -102,8 +102,9 @@ class PipelineReplicator {
     // whose sums are known. Nobody but this fill has written them since.
     SegmentSet before;
     std::vector<SegmentSum> before_sums;
-    // What is received at all; none: everything. A part is compared with the list of sums, and that
-    // with the root. Where no source gives the list the segments' own sums have to suffice.
+    // The segments that are received at all; none: everything. A part is compared with the list of
+    // sums, and that with the root. Where no source gives the list the segments' own sums have to
+    // suffice.
     std::optional<SegmentSet> wanted;
     // The fill hands on what it receives, in canonical order, and keeps this many segments at a
     // time (HandleConsumed makes room). 0: it keeps all.
@@ -217,7 +218,7 @@ class PipelineReplicator {
   absl::Time NextDeadline() const;
 
   const SegmentSet& held() const { return held_; }
-  // Of a part also the list of sums, if it can be had.
+  // Of a part the list of sums counts too, if it can be had.
   bool all_received() const;
   // All received and, with checksums, the root known and in agreement.
   bool complete() const;
@@ -225,7 +226,7 @@ class PipelineReplicator {
   // The list was wrong too often. The fill cannot end well.
   bool failed() const;
   uint64_t bytes_held() const { return bytes_held_; }
-  // Of these: held without being moved.
+  // Those of the held bytes that were not moved.
   uint64_t bytes_unchanged() const { return bytes_unchanged_; }
   uint64_t corrupt_segments() const { return corrupt_segments_; }
   uint64_t bytes_from(SourceIndex source) const;    // accepted; kept after the source is gone
@@ -252,7 +253,8 @@ class PipelineReplicator {
   uint64_t SegmentsPerRequest() const;
   uint32_t MostInFlight(const Source& source) const;
   uint32_t RequestsInFlight(const Source& source) const;
-  // What `source` must not be asked for now: asked or being written elsewhere, or bad from here.
+  // The segments that `source` must not be asked for now: asked or being written elsewhere, or bad
+  // from here.
   SegmentSet SkipFor(const Source& source, absl::Time now) const;
   bool CanComeFromAnother(const Source& source, SegmentIndex segment) const;
   SegmentRange TailRange(const Source& helper, absl::Time now) const;
@@ -293,7 +295,7 @@ class PipelineReplicator {
   std::optional<Digest> root_;
   bool agreed_ = false;
   uint32_t root_mismatches_ = 0;
-  // Who the held list comes from: to know the culprit when there was only one.
+  // The sources of the held list: they name the culprit when there was only one.
   std::set<SourceIndex> contributors_;
   bool resumed_ = false;
   std::vector<SourceIndex> culprits_;  // not told yet

@@ -1,5 +1,5 @@
-// What the tests of a whole fill share: a replicator of a small shard, whose sources are played by
-// hand on a clock of whole milliseconds.
+// The harness of the tests of a whole fill: a replicator of a small shard, whose sources are played
+// by hand on a clock of whole milliseconds.
 #ifndef TH_PIPELINE_REPLICATOR_REPLICATOR_HARNESS_H_
 #define TH_PIPELINE_REPLICATOR_REPLICATOR_HARNESS_H_
 

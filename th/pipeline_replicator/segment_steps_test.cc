@@ -72,7 +72,7 @@ class OneSegment {
     return "";
   }
 
-  // What a newcomer may have of it. The last thing that is done to this fill.
+  // The state of the segment as a newcomer finds it. The last thing that is done to this fill.
   std::string Probe() {
     if (fill_.held().Contains(kSegment)) return "held";
     fill_.AddSource(kProbe, kNow);

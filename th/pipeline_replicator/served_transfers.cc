@@ -114,7 +114,7 @@ void ServedTransfers::HandleDecided(TransferId id, Decision decision) {
       TH_MUTATE(kBeginWhatWasCut, serves && !transfer.cut, true) && !transfer.connections.empty();
   if (decided.ok() && wanted) return Begin(id, transfer);
   if (decision.status.ok() && serves) outputs_.push_back(ReleaseTransfer{transfer.holder, id});
-  // Who was cut or has left hears no refusal.
+  // A reader that was cut or has left hears no refusal.
   if (!decided.ok() && wanted) Refuse(*transfer.connections.begin(), std::move(decided));
   Erase(found);
 }

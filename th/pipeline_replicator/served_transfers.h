@@ -80,14 +80,14 @@ using ServedTransfersOutput =
 
 class ServedTransfers {
  public:
-  // What a reader says when it connects.
+  // The words of a reader that connects.
   struct Opening {
     bool joins = false;  // a further connection of a pull that was admitted already
     PullNonce nonce{};
     Capability capability;
     Digest layout;
   };
-  // What the holder answers, and the layout of the buffer that it admits to, if there is one.
+  // The holder's answer, and the layout of the buffer that it admits to, if there is one.
   struct Decision {
     absl::Status status;
     std::optional<Digest> layout;

@@ -1,4 +1,4 @@
-// Who is admitted, joins, is cut and is released. Holders and connections are played by hand;
+// Readers are admitted, join, are cut and are released. Holders and connections are played by hand;
 // outputs are compared as text.
 #include "th/pipeline_replicator/served_transfers.h"
 

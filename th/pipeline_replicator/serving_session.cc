@@ -184,7 +184,7 @@ void ServingSession::EndWith(ServingOutput last, absl::Time by) {
   Say(std::move(last));
 }
 
-// What was not polled is void.
+// Outputs that were not polled are void.
 void ServingSession::Close(std::string why) {
   HandleClosed();
   outputs_.push_back(Disconnect{std::move(why)});

@@ -38,7 +38,7 @@
 
 namespace th {
 
-// Of a source, for each connection.
+// The limits of a source, for each connection.
 struct ServingLimits {
   // Requests that are not answered, and their open segments. For each segment that it sends the
   // source looks at all that are open: 4,096 are some 10 us.

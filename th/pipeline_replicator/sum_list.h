@@ -30,7 +30,7 @@ class SumList {
   // The next sums from `source`. False, and nothing changes: it was not asked, or these are not the
   // next ones.
   bool Append(SourceIndex source, SegmentIndex first, absl::Span<const SegmentSum> sums);
-  // Of a complete list: whether it agrees with `root`, which makes it the authority.
+  // True when a complete list agrees with `root`, which makes it the authority.
   bool Check(const Digest& root);
   // Forgets the list.
   void Drop();

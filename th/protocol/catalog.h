@@ -1,5 +1,5 @@
-// What the server answers to "list" and "describe": a picture of one moment, for people and
-// controllers. Who asks for one shard gets that alone.
+// The server's answer to "list" and "describe": a picture of one moment, for people and
+// controllers. A caller that asks for one shard gets that alone.
 #ifndef TH_PROTOCOL_CATALOG_H_
 #define TH_PROTOCOL_CATALOG_H_
 

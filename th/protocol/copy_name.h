@@ -10,11 +10,12 @@
 
 namespace th {
 
-// What a copy in host memory is for: what is retained and would go, or the site of this worker.
+// The purpose of a copy in host memory: to keep what is retained and would go, or to seed the site
+// of this worker.
 enum class CopyFor : uint8_t { kRetention, kSite };
 
-// Of the copy of `version`, which the buffers named `buffer` hold, that the group makes for its
-// operation `number` on them: the same for all its ranks.
+// The name of the copy of `version`, which the buffers named `buffer` hold, that the group makes
+// for its operation `number` on them: the same for all its ranks.
 std::string CopyName(absl::string_view buffer, CopyFor purpose, VersionSequence version,
                      GroupGeneration generation, OperationNumber number);
 

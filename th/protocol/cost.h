@@ -1,4 +1,5 @@
-// What an update cost a rank, as it tells the server, and what the server adds up for a model.
+// The cost of an update to a rank, as it reports it to the server, and the sums that the server
+// keeps for a model.
 //
 // Plain values. A claim is a claim: the server bounds it before it counts (reference_registry).
 #ifndef TH_PROTOCOL_COST_H_
@@ -29,7 +30,8 @@ struct ReceivedBytes {
   uint64_t bytes = 0;  // accepted
   friend bool operator==(const ReceivedBytes&, const ReceivedBytes&) = default;
 };
-// Of one claim, and in one model's totals; further ones are added to those of transport "other".
+// At most so many kinds in one claim, and in one model's totals; further ones are added to those of
+// transport "other".
 inline constexpr size_t kMaxReceivedKinds = 32;
 
 // A transport that sources announce and their reader did not use, and why: "same_host", "on another
@@ -40,12 +42,13 @@ struct PassedOver {
   uint64_t sources = 1;  // that were read over another transport, or not at all
   friend bool operator==(const PassedOver&, const PassedOver&) = default;
 };
-// Of one claim, and in one model's totals; further ones are added to "other".
+// At most so many reasons in one claim, and in one model's totals; further ones are added to
+// "other".
 inline constexpr size_t kMaxPassedOverKinds = 16;
 // A longer reason is cut.
 inline constexpr size_t kMaxPassedOverReasonBytes = 160;
 
-// What a fill cost, from whoever received the bytes.
+// The cost of a fill, from whoever received the bytes.
 struct FillCost {
   std::vector<ReceivedBytes> received;  // each kind once
   std::vector<PassedOver> passed_over;  // each transport and reason once
@@ -121,7 +124,7 @@ void AddPassedOver(const PassedOver& passed_over, std::vector<PassedOver>& to);
 // "same_host: on another host; ibverbs: no device"; "" when there are none.
 std::string DescribePassedOver(absl::Span<const PassedOver> passed_over);
 
-// Of one FillProgress; what is passed over is bounded as in a cost.
+// At most so many transports in one FillProgress; what is passed over is bounded as in a cost.
 inline constexpr size_t kMaxTransportsTold = 8;
 
 // How what a rank or a group of them holds came to it, or comes while it is filled.

@@ -1,5 +1,5 @@
-// What an error of TensorHub says besides its text, for programs: the code word, the rank that it
-// is about and the operation's name. They travel in the status itself, as payloads.
+// The fields that an error of TensorHub has besides its text, for programs: the code word, the rank
+// that it is about and the operation's name. They travel in the status itself, as payloads.
 //
 //   const absl::Status status = weights.Update(th::Latest()).status();
 //   const th::ErrorFields fields = th::FieldsOf(status);
@@ -23,7 +23,7 @@ struct ErrorFields {
 };
 
 ErrorFields FieldsOf(const absl::Status& status);
-// Of a status that is not OK.
+// Sets the fields of a status that is not OK.
 void SetFields(const ErrorFields& fields, absl::Status* status);
 // The same error, its fields kept, in other words.
 absl::Status Reworded(const absl::Status& status, absl::string_view text);

@@ -102,7 +102,7 @@ struct RecentEvents {
   bool lost = false;                // some between `after` and the first below are forgotten
   std::vector<RecentEvent> events;  // oldest first
 };
-// Of one answer.
+// At most so many events are in one answer.
 inline constexpr size_t kMaxEventsOfAnswer = 1000;
 
 }  // namespace th

@@ -20,7 +20,7 @@ using ClusterId = StrongInt<struct ClusterIdTag>;
 // restored) may have equal epochs and never have equal ids. 0: none is known.
 using EpochId = StrongInt<struct EpochIdTag>;
 
-// Of a cluster, 32 bytes; never leaves its state.
+// The key of a cluster, 32 bytes. It never leaves the cluster's state.
 struct ClusterKey {
   std::array<uint8_t, 32> bytes{};
   friend bool operator==(const ClusterKey&, const ClusterKey&) = default;

@@ -1,4 +1,4 @@
-// What workers and the reference server say to each other, as plain values. th/wire converts them
+// The messages between workers and the reference server, as plain values. th/wire converts them
 // to and from protobuf in one place; the pure cores speak only these.
 //
 // One ordered stream a worker. The worker opens it with JoinRequest and hears Joined or Refused;
@@ -81,7 +81,7 @@ enum class NotAvailableReason : uint8_t {
   kBehindFloor = 6,   // what is there is older than the caller's floor
 };
 
-// What is known of the sums of one shard of a version.
+// The known sums of one shard of a version.
 struct SealedShard {
   Digest layout;
   Digest root;
@@ -91,7 +91,7 @@ struct SealedShard {
 // ---------------------------------------------------------------------------------------------
 // Worker to server
 
-// What a worker has of a version, told after a (re)join so that a server without memory knows.
+// A worker's part of a version, reported after a (re)join so that a server without memory knows.
 struct HeldVersion {
   VersionInfo version;
   bool complete = false;   // every segment received and checked (or published by this worker)
@@ -102,7 +102,7 @@ struct HeldVersion {
   SegmentSet segments;         // when not complete: what is checked
   // Where it is being filled from right now: edges that a new server adopts before it assigns.
   std::vector<BufferAddress> sources;
-  // What a server has said of the shard's root; a publisher may have summed something else. None:
+  // A server's word about the shard's root; a publisher may have summed something else. None:
   // it has said nothing, or does not give receipts.
   std::optional<RootReceipt> receipt = {};
   friend bool operator==(const HeldVersion&, const HeldVersion&) = default;
@@ -194,7 +194,8 @@ struct LayoutUpload {
   }
 };
 
-// What an unpublish or update does when the buffer is of the last replica of a retained version.
+// The effect of an unpublish or update when the buffer is of the last replica of a retained
+// version.
 enum class OnRetention : uint8_t {
   kDrop = 1,  // takes it away: the version is lost
   // Copies it to host memory first; without room it fails, and nothing was touched (an unpublish
@@ -202,7 +203,7 @@ enum class OnRetention : uint8_t {
   kOffload = 2,
 };
 inline constexpr absl::Duration kDefaultOffloadTimeout = absl::Seconds(60);
-// What an update does while its version is on its way into the group's site, which nobody there
+// The effect of an update while its version is on its way into the group's site, which nobody there
 // holds whole. A group is in a site when all its ranks are; one that is in none waits.
 //   kWait: it is filled as the bytes come.
 //   kSkip: it ends as not available (kSeeding). With nobody to bring the version it does so itself.
@@ -257,9 +258,9 @@ struct ShardSealed {
   friend bool operator==(const ShardSealed&, const ShardSealed&) = default;
 };
 
-// What one source gave a reader since it was told last, and how long the reader had something asked
-// of it meanwhile. A source that waits for its own counts as one that gives nothing: the server
-// knows what that one receives.
+// The bytes that one source gave a reader since the last report, and how long the reader had
+// something asked of it meanwhile. A source that waits for its own counts as one that gives
+// nothing: the server knows what that one receives.
 struct SourceThroughput {
   BufferAddress source;
   uint64_t bytes = 0;  // of segments received and checked
@@ -274,7 +275,8 @@ struct FillProgress {
   VersionSequence version;
   SegmentSet segments;                             // received and checked
   std::vector<SourceThroughput> throughputs = {};  // of sources in use; at most kMaxThroughputsTold
-  // What its sources are read over so far, those that have given nothing yet included. For people
+  // The transports over which its sources are read so far, those that have given nothing yet
+  // included. For people
   // alone: no decision hangs on it. Absent: as it was told last.
   std::optional<TransportsUsed> transports = std::nullopt;
   friend bool operator==(const FillProgress&, const FillProgress&) = default;
@@ -408,7 +410,7 @@ struct Joined {
   // The worker is dropped after this long without a message; see HeartbeatInterval in lease.h.
   absl::Duration lease;
   absl::Duration progress_interval;
-  // What the worker resumes with (ResumeClaim).
+  // The worker resumes with these (ResumeClaim).
   ClusterId cluster;
   EpochId epoch_id;
   MembershipSecret secret;
@@ -489,9 +491,9 @@ struct OperationFinished {
   EventId event;
 };
 
-// What this buffer published or staged cannot stay: its content differs from what the version is
-// known to hold, or a roll-back withdrew the version. The rank stops serving it and tells its
-// caller at the next verb.
+// The version that this buffer published or staged cannot stay: its content differs from what the
+// version is known to hold, or a roll-back withdrew the version. The rank stops serving it and
+// tells its caller at the next verb.
 struct PublicationRefused {
   BufferId buffer;
   VersionSequence version;

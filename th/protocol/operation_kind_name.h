@@ -1,4 +1,4 @@
-// What people call the kinds of operations: in logs, errors, the catalog and metrics.
+// The names of the kinds of operations for people: in logs, errors, the catalog and metrics.
 //
 //   OperationKindName(OperationKind::kUnpublish)   // "unpublish"
 #ifndef TH_PROTOCOL_OPERATION_KIND_NAME_H_

@@ -11,7 +11,7 @@ namespace {
 
 constexpr char kRootReceiptDomain[] = "tensorhub root receipt 1";
 
-// With its length before it, so that no two lists of texts look alike.
+// Appends a text after its length, so that no two lists of texts look alike.
 void AppendText(const std::string& text, std::string& out) {
   AppendLittleEndian(text.size(), out);
   out += text;

@@ -1,5 +1,5 @@
-// What a worker tells a server of itself at a join: who it is, what each buffer holds, what it is
-// filling from whom, and what it did last. A server without memory builds its state from these.
+// A worker's announcement at a join: who it is, what each buffer holds, what it is filling from
+// whom, and what it did last. A server without memory builds its state from these.
 #ifndef TH_WORKER_SESSION_ANNOUNCEMENT_H_
 #define TH_WORKER_SESSION_ANNOUNCEMENT_H_
 

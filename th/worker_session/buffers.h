@@ -22,7 +22,7 @@ absl::StatusOr<BufferId> AddCopyBuffer(State& state, const Buffer& original, Buf
                                        std::string name, HostCopy part, absl::Time now);
 // Asks the driver for the memory of one of State::host_copies, which has none.
 void AskForMemory(State& state, BufferId copy);
-// Of a streaming reader: for one update, whose bytes the driver hands on.
+// Adds the buffer of a streaming reader: for one update, whose bytes the driver hands on.
 absl::StatusOr<BufferId> AddStreamBuffer(State& state, std::string name, std::string form,
                                          std::shared_ptr<const ShardLayout> layout,
                                          const SegmentSet& wanted, absl::Time now);

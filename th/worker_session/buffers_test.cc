@@ -112,7 +112,8 @@ TEST(BuffersTest, ABufferIsUnregisteredInTheMiddleOfAnything) {
               StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
-// Who hears of the end may free the memory: by then the driver knows that nothing may be written.
+// A caller that hears of the end may free the memory: by then the driver knows that nothing may be
+// written.
 TEST(BuffersTest, TheFillOfABufferThatIsUnregisteredIsStoppedBeforeItsCallEnds) {
   SessionHarness worker;
   worker.Join();

@@ -15,7 +15,7 @@ void EndFilling(const Buffer& buffer, HostCopy& copy, OperationDone& done) {
            buffer.contract.version() == version.sequence;
   };
   const bool moved = HasMoved(done) && holds(done.version);
-  // What was held before a fill that has written nothing is held still.
+  // A copy that was held before a fill that has written nothing is held still.
   copy.phase = moved || holds(copy.version) ? CopyPhase::kHeld : CopyPhase::kOver;
   if (moved) {
     copy.version = done.version;

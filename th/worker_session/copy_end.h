@@ -1,6 +1,6 @@
-// What the end of an update means for copies in host memory (host_copy.h): the end of a copy's own
-// update, or of one that has moved a staged copy in. Apart from host_copy.h because the end of
-// every operation comes through here, while host_copy.h begins operations.
+// The effect that the end of an update has on copies in host memory (host_copy.h): the end of a
+// copy's own update, or of one that has moved a staged copy in. Apart from host_copy.h because the
+// end of every operation comes through here, while host_copy.h begins operations.
 #ifndef TH_WORKER_SESSION_COPY_END_H_
 #define TH_WORKER_SESSION_COPY_END_H_
 

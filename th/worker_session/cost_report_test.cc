@@ -1,4 +1,4 @@
-// What a rank tells the server that an operation has cost, and the event that names it.
+// A rank reports to the server what an operation has cost, with the event that names it.
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "testing/status_matchers.h"

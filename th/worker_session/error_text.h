@@ -43,7 +43,7 @@ enum class ErrorCode : uint8_t {
 };
 absl::string_view ErrorCodeName(ErrorCode code);
 
-// Of one text, at most this many other sources are named and this much of a cause is kept.
+// In one text at most this many other sources are named and this much of a cause is kept.
 inline constexpr size_t kMaxSourcesNamed = 3;
 inline constexpr size_t kMaxCauseBytes = 1024;
 

@@ -20,7 +20,7 @@ Operation* FillOf(Buffer& buffer) {
   return fills ? update : nullptr;
 }
 
-// What a message costs on the wire at most: its keys and framing, and two numbers below
+// The most that a message takes on the wire: its keys and framing, and two numbers below
 // kMaxSegments a range, of which there are at most 1,024 (more lose their shortest).
 constexpr uint64_t kBytesOfProgress = 56;
 constexpr uint64_t kBytesOfRange = 8;
@@ -48,7 +48,7 @@ absl::Duration ProgressPause(const State& state, const UpdateOperation& update, 
   return std::max(interval, absl::Seconds(bytes) / kProgressBytesPerSecond * share);
 }
 
-// What each source gave since progress was told last.
+// The bytes and times of each source since progress was reported last.
 std::vector<SourceThroughput> ThroughputsSinceTold(const UpdateOperation& update) {
   std::vector<SourceThroughput> since;
   for (const SourceThroughput& throughput : update.throughputs) {
@@ -67,7 +67,8 @@ std::vector<SourceThroughput> ThroughputsSinceTold(const UpdateOperation& update
   return since;
 }
 
-// Of which nothing is missing: who receives a part lacks no more than the rest of that.
+// The segments that nobody has to bring any more: a reader that receives a part lacks no more than
+// the rest of that.
 SegmentSet SettledOf(const Buffer& buffer) {
   SegmentSet settled = buffer.held;
   settled.AddAll(buffer.unwanted);
@@ -88,7 +89,7 @@ uint64_t CostOf(const TransportsUsed& transports) {
   return bytes;
 }
 
-// What the server has not heard of them, where that costs little of what is left.
+// The transports that the server has not heard of, where that costs little of what is left.
 std::optional<TransportsUsed> TransportsToTell(const State& state, const Buffer& buffer,
                                                const UpdateOperation& update) {
   const bool is_heard = state.joined() && buffer.registered;
@@ -164,7 +165,7 @@ void NoteFillCost(Buffer& buffer, FillCost cost) {
 void NoteFillComplete(State& state, Buffer& buffer, const Digest& root, absl::Time now) {
   Operation* fill = FillOf(buffer);
   if (fill == nullptr) return;
-  // Who receives a part of the shard cannot tell its root: each segment matched its own sum.
+  // A reader of a part of the shard cannot tell its root: each segment matched its own sum.
   const bool in_part = buffer.role == BufferRole::kStreaming && root == Digest();
   if (buffer.root.has_value() && *buffer.root != root && !in_part) {
     Conclude(*fill, {.status = absl::DataLossError(

@@ -1,4 +1,4 @@
-// What the driver reports of a fill: the first write, progress, the end, a failed source. Reports
+// The driver's reports of a fill: the first write, progress, the end, a failed source. Reports
 // that come when no fill is going on (it was stopped, or is done) are ignored.
 #ifndef TH_WORKER_SESSION_FILL_REPORTS_H_
 #define TH_WORKER_SESSION_FILL_REPORTS_H_

@@ -302,7 +302,7 @@ void TickLink(State& state, absl::Time now) {
     return GiveUpAttempt(state, absl::DeadlineExceededError("the server did not answer"), now);
   }
   if (IsServerSilent(state, now)) {
-    // What waits for it has waited since then, not since now.
+    // Calls that wait for the server have waited since then, not since now.
     state.link.broken_since = *SilentSince(state);
     return GiveUpAttempt(
         state, absl::UnavailableError("the server has gone silent: no answer came to a question"),

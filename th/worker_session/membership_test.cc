@@ -88,7 +88,7 @@ TEST(MembershipTest, WhatIsSentAnywayPutsNoHeartbeatOff) {
   EXPECT_THAT(worker.TakeSentNames(), ElementsAre("Heartbeat"));
 }
 
-// What they do together does not make them speak together.
+// Workers that act together do not speak together.
 TEST(MembershipTest, WorkersThatJoinTogetherSpeakOneAfterTheOther) {
   constexpr int kWorkers = 100;
   constexpr absl::Duration kPart = absl::Milliseconds(100);  // a tenth of the interval

@@ -48,7 +48,8 @@ bool EndWaiting(Operation& operation) {
 }
 
 void FailOperation(State& state, Operation& operation, const absl::Status& why, absl::Time now) {
-  // What cannot be kept without the server is given up: the ranks could not agree on anything else.
+  // A version that cannot be kept without the server is given up: the ranks could not agree on
+  // anything else.
   if (EndWaiting(operation)) return Pump(state, *state.FindBuffer(operation.key.buffer), now);
   Conclude(operation,
            {.status = absl::Status(why.code(), absl::StrCat("the offload failed: ", why.message())),
@@ -170,8 +171,8 @@ void PullFromOriginal(State& state, Buffer& copy, Operation& update, const Buffe
            now);
 }
 
-// What copies alone waits for this rank's copy only: the group's end of it has to come from a
-// server.
+// An operation that offloads offline waits for this rank's copy only: the group's end of it has to
+// come from a server.
 void PumpAlone(State& state, BufferId copy, Operation& waiting, absl::Time now) {
   Buffer& buffer = *state.FindBuffer(copy);
   Operation* const update = FindUpdate(buffer);

@@ -283,7 +283,8 @@ void End(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
   NoteCopyEnd(state, buffer, done);
   RememberFinished(buffer, operation, verdict);
   operation.detached = true;
-  // What is kept for a server that is away is kept small: it was not published and never will be.
+  // A failed publish is kept small for a server that is away: it was not published and never will
+  // be.
   if (!verdict.status.ok() && BytesOf(operation.start.attributes) > kMaxAttributesUntold) {
     operation.start.attributes.clear();
   }

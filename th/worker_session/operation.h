@@ -1,4 +1,4 @@
-// What publish, unpublish and update have in common: their numbers, their start at the server, and
+// The common part of publish, unpublish and update: their numbers, their start at the server, and
 // their one end.
 #ifndef TH_WORKER_SESSION_OPERATION_H_
 #define TH_WORKER_SESSION_OPERATION_H_

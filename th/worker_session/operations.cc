@@ -146,7 +146,7 @@ Verdict Judge(const State& state, const Buffer& buffer, const Operation& operati
 }
 
 void HearEndWhileCopying(Buffer& buffer, Operation& operation, const OperationFinished& message) {
-  // What others have ended is over; the copy goes on, for they may have kept theirs.
+  // An operation that others have ended is over; the copy goes on, for they may have kept theirs.
   if (EndedWithoutCopy(operation, message)) {
     operation.unpublish().phase = UnpublishPhase::kCopyingAlone;
   }
@@ -195,7 +195,7 @@ void TellProgress(State& state, Buffer& buffer, Operation& operation, absl::Time
   } else if (operation.if_update() != nullptr) {
     ResendUpdate(state, buffer, operation, now);
   }
-  // What a server has ended is announced: its start is answered with the saved result.
+  // An operation that a server has ended is announced: its start is answered with the saved result.
   const bool failed = operation.verdict.has_value() && !operation.verdict->status.ok() &&
                       !operation.verdict->server_knows;
   if (failed && !HasDrained(operation)) SendRankFailed(state, buffer, operation, now);

@@ -1,5 +1,5 @@
-// What is under way on a buffer, in the words of the table in docs/protocol/session.md: for those
-// who watch every step of a session (the simulator) and can afford no text for each.
+// The phases that are under way on a buffer, in the words of the table in docs/protocol/session.md:
+// for those who watch every step of a session (the simulator) and can afford no text for each.
 #ifndef TH_WORKER_SESSION_PHASE_NAMES_H_
 #define TH_WORKER_SESSION_PHASE_NAMES_H_
 
@@ -16,7 +16,7 @@ namespace session {
 
 struct Buffer;
 
-// Of the operations that the caller waits for.
+// The phases of the operations that the caller waits for.
 PhaseNames PhasesOf(const Buffer& buffer);
 
 }  // namespace session

@@ -1,4 +1,4 @@
-// What the progress of one update costs, however long it takes.
+// The progress of one update costs a bounded number of bytes, however long it takes.
 #include <cstdint>
 #include <vector>
 
@@ -67,7 +67,7 @@ class ProgressBudgetTest : public ::testing::TestWithParam<Arrival> {
     ASSERT_EQ(worker_.session.buffer_state(buffer_), BufferState::kFilling);
     worker_.Drop();
   }
-  // What has arrived by `second`: the beginning, with holes evenly in it.
+  // The segments that have arrived by `second`: the beginning, with holes evenly in it.
   SegmentSet HeldAt(int second) const {
     const uint64_t end = kSegments * second / kSeconds;
     std::vector<SegmentRange> ranges;

@@ -14,8 +14,8 @@ namespace th::session {
 
 absl::Status BeginPublish(State& state, Buffer& buffer, CallId call, PublishRequest request,
                           absl::Time now);
-// What the server says that the publish has come to: an error where it cannot be the answer to this
-// one (INTERNAL), so that the buffer never gets another version's name.
+// The verdict on the publish that the server has told: an error where it cannot be the answer to
+// this one (INTERNAL), so that the buffer never gets another version's name.
 Verdict JudgeFinishedPublish(const Operation& operation, Verdict told);
 // Takes the step that the verdict allows, if there is one.
 void PumpPublish(State& state, Buffer& buffer, Operation& operation, absl::Time now);

@@ -1,4 +1,4 @@
-// What a worker tells a server after a break: the same one, or one without memory.
+// A worker announces itself after a break to the same server, or to one without memory.
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "testing/status_matchers.h"
@@ -24,7 +24,7 @@ class ReconnectTest : public ::testing::Test {
     worker.Join();
     buffer = worker.RegisteredBuffer();
   }
-  // What the next join announces of the buffer.
+  // The announcement of the buffer in the next join.
   AnnouncedBuffer Announced() {
     worker.BreakStream();
     worker.Pass(absl::Milliseconds(50));

@@ -21,7 +21,7 @@ class RegisteredAgainTest : public ::testing::Test {
  protected:
   void SetUp() override { worker.Join(); }
 
-  // What the server is told of a buffer that is registered now.
+  // Registers a buffer; the announcement that the server gets of it.
   AnnouncedBuffer Register(const std::string& name = "weights") {
     worker.Drop();
     const auto buffer = worker.BufferOf(event::RegisterBuffer{name, "hf", TestLayout()});
@@ -34,7 +34,7 @@ class RegisteredAgainTest : public ::testing::Test {
   void Free(const AnnouncedBuffer& buffer) {
     EXPECT_OK(worker.Handle(event::UnregisterBuffer{buffer.buffer}).status);
   }
-  // What the next join says of the one buffer that there is.
+  // The announcement of the one buffer that there is in the next join.
   AnnouncedBuffer AnnouncedAtRejoin() {
     worker.Drop();
     worker.BreakStream();

@@ -1,4 +1,4 @@
-// What goes into a worker session: everything that happens to it, as plain values. The twin of
+// The input of a worker session: everything that happens to it, as plain values. The twin of
 // SessionOutput. A list of events with their times is a trace: fed to a fresh session with the same
 // options it brings the same answers and outputs.
 //
@@ -202,12 +202,12 @@ struct SourceSuspected {
 
 // ---- memory, sums, time
 
-// What became of AllocateOffload. OK: `copy` has its memory and can be filled and read.
+// The end of AllocateOffload. OK: `copy` has its memory and can be filled and read.
 struct OffloadAllocated {
   BufferId copy;
   absl::Status status;
 };
-// What became of StartSealing.
+// The end of StartSealing.
 struct Sealed {
   BufferId buffer;
   VersionSequence version;
@@ -228,7 +228,7 @@ using SessionEvent = std::variant<
     event::FillCompleted, event::FillFailed, event::FillStopped, event::SourceFailed,
     event::SourceSuspected, event::OffloadAllocated, event::Sealed, event::Tick>;
 
-// What an event is answered with at once. The end of a call comes later, as an output.
+// The immediate answer to an event. The end of a call comes later, as an output.
 struct SessionAnswer {
   absl::Status status;  // OK, or why a verb is refused
   BufferId buffer;      // the new one: of RegisterBuffer, RegisterStreamBuffer, Stage

@@ -35,8 +35,8 @@ namespace th::session {
 // An operation that nobody ended is ended here this long after its own timeout.
 inline constexpr absl::Duration kOperationGrace = absl::Seconds(2);
 inline constexpr absl::Duration kMaxOperationTimeout = absl::Hours(24);
-// With the stream broken for this long, an unpublish waits for the server no longer: neither for
-// leave to drain, nor for the end once it has drained.
+// An unpublish waits for a server that is away no longer than this: neither for permission to
+// drain, nor for the end once it has drained.
 inline constexpr absl::Duration kServerAway = absl::Seconds(1);
 // While an unpublish waits for the server: after how long without a word it is asked for one, and
 // how long it has for its answer. Both and the drain lie within the 3 s in which a trainer has its
@@ -59,24 +59,27 @@ inline constexpr size_t kMaxOperationsAhead = 8;
 // Operations of one buffer that ended here while the server was away and that it has to hear of: a
 // trainer goes on for so many verbs without one.
 inline constexpr size_t kMaxOperationsUntold = 2560;
-// Of each of these.
+// The limit on the attributes of each of these.
 inline constexpr size_t kMaxAttributesUntold = 1024;
-// Of one event: as many passes over a buffer's operations as may change anything. Each operation
+// The limit on passes over a buffer's operations in one event. Each operation
 // goes through at most ten changes (verdict, end, drain, phases), so eight of them never need more.
 inline constexpr int kMaxPumpPasses = 96;
 inline constexpr size_t kMaxPendingCommands = 64;
 // The longest notice that a worker may give of its leaving.
 inline constexpr absl::Duration kMaxNotice = absl::Hours(24);
 inline constexpr absl::Duration kCommandTimeout = absl::Seconds(60);
-// Of one copy in host memory in one event: held, told to who waits, releasing, idle, removed.
+// The limit on steps of one copy in host memory in one event: held, told to who waits, releasing,
+// idle, removed.
 inline constexpr int kMaxCopySteps = 5;
-// Of one update: failed sources kept for the error, and told again after a reconnect.
+// The limit on failed sources of one update that are kept for the error, and told again after a
+// reconnect.
 inline constexpr size_t kMaxFailedSourcesKept = 16;
 // Buffers of streaming readers that have ended, by which ranks that come late hear how. A rank that
 // is further behind than this waits for its time.
 inline constexpr size_t kMaxStreamsKept = 4;
-// What the FillProgress messages of one update may cost on the wire, out of the 64 KiB that a rank
-// may say in an update. From half of it on the pauses between them grow as what is left shrinks.
+// The bytes that the FillProgress messages of one update may take on the wire, out of the 64 KiB
+// that a rank may say in an update. From half of it on the pauses between them grow as what is left
+// shrinks.
 inline constexpr uint64_t kMaxProgressBytes = uint64_t{32} << 10;
 inline constexpr uint64_t kProgressBytesPerSecond = 64;  // about a message a second
 // From the first sources of an update to its first progress: long enough for a throughput to mean
@@ -111,7 +114,7 @@ struct Link {
   absl::Time broken_since = absl::InfiniteFuture();  // while not joined
   uint32_t failed_attempts = 0;
   absl::Status last_failure;
-  // What has changed since the join was sent, to be said when it is answered.
+  // The changes since the join was sent, to be reported when it is answered.
   std::vector<BufferId> unregistered_since;  // of the buffers that it announced
   bool notice_since = false;
 };
@@ -153,7 +156,7 @@ enum class UpdatePhase : uint8_t {
   kStopping,   // the fill is being stopped
 };
 
-// What the buffer was before an update, for a fill that ends without having written.
+// The state of the buffer before an update, for a fill that ends without having written.
 struct BeforeUpdate {
   VersionInfo version;
   bool publisher = false;
@@ -197,7 +200,7 @@ struct UnpublishOperation {
   UnpublishPhase phase = UnpublishPhase::kAsked;
   absl::Duration drain_timeout;
   CopyFirst copy;
-  // Of the drain, once it has ended.
+  // The result of the drain, once it has ended.
   VersionInfo took_away;  // what the buffer held
   uint32_t readers_cut = 0;
 };
@@ -253,14 +256,14 @@ struct Operation {
 
   OperationKind kind() const { return start.kind; }
   absl::Time local_deadline() const { return timeout_at + kOperationGrace; }
-  // Of an operation of that kind.
+  // The part of an operation that is of this kind.
   PublishOperation& publish() { return std::get<PublishOperation>(part); }
   const PublishOperation& publish() const { return std::get<PublishOperation>(part); }
   UnpublishOperation& unpublish() { return std::get<UnpublishOperation>(part); }
   const UnpublishOperation& unpublish() const { return std::get<UnpublishOperation>(part); }
   UpdateOperation& update() { return std::get<UpdateOperation>(part); }
   const UpdateOperation& update() const { return std::get<UpdateOperation>(part); }
-  // Of any. Null: it is of another kind.
+  // The part of any operation; null when it is of another kind.
   const UnpublishOperation* if_unpublish() const { return std::get_if<UnpublishOperation>(&part); }
   const UpdateOperation* if_update() const { return std::get_if<UpdateOperation>(&part); }
 };
@@ -288,7 +291,8 @@ struct Buffer {
   bool publisher = false;
   bool group_committed = false;
   std::optional<Digest> root;
-  // What the server has said of the roots of what the buffer has and of what it moves to.
+  // The server's receipts of the roots of the version that the buffer has and of the one that it
+  // moves to.
   std::map<VersionSequence, RootReceipt> receipts;
   SegmentSet held;                  // filling and undefined: what is checked
   bool read_since_publish = false;  // somebody needs this publisher's sums
@@ -320,8 +324,8 @@ enum class CopyMemory : uint8_t {
   kThere,
 };
 
-// What only a kept copy has: one that is made before an operation takes the version away, or to
-// seed the site. It is filled once, then served until it is released.
+// The part that only a kept copy has: one that is made before an operation takes the version away,
+// or to seed the site. It is filled once, then served until it is released.
 struct KeptCopy {
   absl::Duration timeout;      // of its update
   GroupGeneration generation;  // that it was begun in
@@ -331,7 +335,8 @@ struct KeptCopy {
   absl::Time begins_by;        // kRefused: even if the registration is unanswered
 };
 
-// What only a staged copy has. It is filled by each Stage, as long as its original is registered.
+// The part that only a staged copy has. It is filled by each Stage, as long as its original is
+// registered.
 struct StagedCopy {
   BufferId original;  // may be gone
   absl::Status lost;  // why what was staged could not stay, until another Stage
@@ -431,7 +436,7 @@ const Operation* FindUpdate(const Buffer& buffer);
 // The unpublish that waits for the server's leave to drain. Null: none.
 Operation* FindAskedUnpublish(Buffer& buffer);
 const Operation* FindAskedUnpublish(const Buffer& buffer);
-// What it copies first. Null: a publish takes nothing away.
+// The copy that it makes first; null for a publish, which takes nothing away.
 CopyFirst* FindCopyFirst(Operation& operation);
 // True when it waits for a copy: for one that is to begin, or is being made.
 bool WaitsForCopy(const Operation& operation);
@@ -451,7 +456,7 @@ void ForgetVersion(Buffer& buffer);
 
 // The server's word about the root of a version that the buffer has or moves to; see RootReceipt.
 void KeepReceipt(Buffer& buffer, VersionSequence version, const RootReceipt& receipt);
-// Of the version that the buffer has now.
+// The receipt of the version that the buffer has now.
 std::optional<RootReceipt> ReceiptOf(const Buffer& buffer);
 
 }  // namespace th::session

@@ -166,7 +166,7 @@ class Scene {
     parts.emplace_back(BufferStateName(worker_.session.buffer_state(buffer_)));
     return absl::StrJoin(parts, ", ");
   }
-  // What the driver is told to do, in order.
+  // The outputs for the driver, in order.
   std::string Outputs() {
     std::vector<std::string> names;
     while (auto output = worker_.session.PollOutput()) {

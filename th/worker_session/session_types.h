@@ -1,6 +1,5 @@
-// What a worker session is made from and what comes out of it, as plain values: options, limits,
-// requests of the caller, and the outputs that the driver carries out. What goes in is in
-// session_events.h.
+// The options of a worker session and its output, as plain values: options, limits, requests of the
+// caller, and the outputs that the driver carries out. The input is in session_events.h.
 #ifndef TH_WORKER_SESSION_SESSION_TYPES_H_
 #define TH_WORKER_SESSION_SESSION_TYPES_H_
 
@@ -31,7 +30,7 @@ struct SessionOptions {
   Location location;
   std::vector<Endpoint> endpoints;
   bool spot = false;
-  // Of host memory, for copies: of retained versions whose last replica would go, and of versions
+  // Host memory for copies of retained versions whose last replica would go, and of versions
   // that seed the rank's site (WhenSeeding::kCopy). 0: none. Such a replica can only be dropped
   // then, and the rank's group seeds by filling its own buffers.
   uint64_t offload_limit_bytes = 0;

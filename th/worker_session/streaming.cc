@@ -14,7 +14,7 @@
 namespace th::session {
 namespace {
 
-// Of a rank that knows no shard to receive: the server takes no buffer without a layout.
+// The layout of a rank that knows no shard to receive: the server takes no buffer without one.
 std::shared_ptr<const ShardLayout> LayoutOfNothing() {
   absl::StatusOr<ShardLayout> layout = ShardLayout::Build({});
   if (!layout.ok()) return nullptr;
@@ -77,7 +77,7 @@ absl::StatusOr<BufferId> RegisterStream(State& state, const StreamTicket& ticket
     return absl::AbortedError(
         "a rank of the group was replaced since this receive began; ask again");
   }
-  // What has ended makes room.
+  // Streams that have ended make room.
   const size_t full = state.buffers.size() < state.limits.max_buffers ? 0 : 1;
   Unkeep(state, state.streams_kept.size() - std::min(full, state.streams_kept.size()), now);
   return AddStreamBuffer(state,

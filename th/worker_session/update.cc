@@ -96,7 +96,7 @@ void BeginFill(State& state, Buffer& buffer, Operation& operation, absl::Time no
   }
 }
 
-// What was received is elsewhere now, and nothing is here: the buffer ends as it began, whatever
+// The received bytes are elsewhere now, and nothing is here: the buffer ends as it began, whatever
 // its one update came to.
 void HandOn(Buffer& buffer) {
   if (buffer.contract.state() == BufferState::kUndefined) (void)buffer.contract.Reset();
@@ -271,7 +271,7 @@ void ResolveUpdate(State& state, Buffer& buffer, Operation& operation,
     if (IsNumberedAndLabelledAs(*update.resolved, resolved.version)) {
       if (resolved.root) LearnRoot(state, buffer, resolved.version.sequence, *resolved.root);
       if (resolved.receipt) KeepReceipt(buffer, resolved.version.sequence, *resolved.receipt);
-      // What was said before it had begun there was refused.
+      // Reports from before it had begun there were refused.
       return ResendUpdate(state, buffer, operation, now);
     }
     Conclude(operation, {.status = absl::AbortedError(absl::StrCat(

@@ -41,7 +41,7 @@ void AssignUpdate(State& state, Buffer& buffer, Operation& operation, const Assi
 void LearnRoot(State& state, Buffer& buffer, VersionSequence version, const Digest& root);
 // Keeps the receipt where the buffer has that version, published or received, or moves to it.
 void LearnReceipt(Buffer& buffer, VersionSequence version, const RootReceipt& receipt);
-// What the server's result means for this rank: an outcome that its own phase contradicts is an
+// The meaning of the server's result for this rank: an outcome that its own phase contradicts is an
 // error.
 Verdict JudgeFinishedUpdate(const State& state, const Buffer& buffer, const Operation& operation,
                             const OperationFinished& finished);

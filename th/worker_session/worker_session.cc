@@ -28,7 +28,7 @@ namespace th {
 struct WorkerSession::Impl {
   session::State state;
 
-  // What comes last in every event.
+  // The last step of every event.
   void Finish(absl::Time now) {
     session::PumpHostCopies(state, now);
     session::FinishEnding(state, now);

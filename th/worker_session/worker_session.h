@@ -62,11 +62,11 @@ class WorkerSession {
   bool publishes_own(BufferId buffer) const;
   // True when the root of what the buffer holds is known here.
   bool has_root(BufferId buffer) const;
-  // What is staged for a buffer. An empty sequence: nothing.
+  // The version that is staged for a buffer. An empty sequence: none.
   VersionInfo staged_version(BufferId buffer) const;
   // OK when the buffer's memory may be exchanged for another now. FAILED_PRECONDITION, and why not.
   absl::Status CanRebind(BufferId buffer) const;
-  // What the worker is doing with a buffer, for errors: "update step-57: 12 of 40 segments, ...".
+  // The work on a buffer in words, for errors: "update step-57: 12 of 40 segments, ...".
   std::string Describe(BufferId buffer) const;
   // The same for those who watch every step of a session, without making a text: see PhaseNames,
   // and whether somebody reads the buffer. Nothing of a buffer that does not exist.
