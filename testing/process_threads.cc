@@ -17,7 +17,7 @@ namespace {
 // thread is woken.
 constexpr uint64_t kExiting = 0x4;
 
-// Of a thread that has gone: true.
+// True also for a thread that has gone.
 bool IsExiting(int id) {
   std::ifstream file(absl::StrCat("/proc/self/task/", id, "/stat"));
   std::string line;

@@ -32,7 +32,7 @@
 
 namespace th::testing {
 
-// What a test waits at most for one thing. Generous: sanitizers and loaded machines are slow.
+// A test waits at most this long for one thing. Generous: sanitizers and loaded machines are slow.
 inline constexpr absl::Duration kPatience = absl::Seconds(60);
 
 struct RankOptions {

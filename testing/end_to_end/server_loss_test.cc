@@ -139,7 +139,7 @@ TEST(ServerPauseTest, AServerThatIsStoppedForLongerThanTheLeaseLosesNobody) {
   EXPECT_EQ((*reader->answer())["outcome"], "moved");
   EXPECT_EQ((*reader->answer())["reroutes"], 0);
   EXPECT_THAT(cluster->SumOf(reader), IsOkAndHolds(sum));
-  // Who has lost its membership could do nothing more.
+  // A rank that had lost its membership could do nothing more.
   ASSERT_OK(cluster->Tell({trainer}, Unpublish()));
   ASSERT_OK(cluster->Tell({reader}, Unpublish()));
 }

@@ -1,4 +1,4 @@
-// What readers see when their source is killed, stopped or leaves in mid-transfer.
+// Readers go on when their source is killed, stopped or leaves in mid-transfer.
 #include <csignal>
 #include <string>
 #include <vector>

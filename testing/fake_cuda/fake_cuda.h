@@ -57,8 +57,8 @@ class FakeCuda {
   uint64_t bytes_to_host() const;
   // The calls that waited for a stream or an event, all in all.
   uint64_t synchronizations() const;
-  // What devices say that they order of adapters' writes: a CUGPUDirectRDMAWritesOrdering, NONE by
-  // default.
+  // Sets which of adapters' writes the devices say that they order: a
+  // CUGPUDirectRDMAWritesOrdering, NONE by default.
   void OrderWrites(int ordering) const;
   // Devices do not reach each other, from now on.
   void RefusePeers(bool refused) const;

@@ -1,4 +1,4 @@
-// What a fuzz target looks like.
+// The form of a fuzz target.
 //
 //   #include "testing/fuzz/fuzz_target.h"
 //

@@ -47,7 +47,7 @@ Replay& TheReplay() {
   return replay;
 }
 
-// What a dying process needs, without allocating.
+// The state that a dying process needs, without allocating.
 struct Running {
   std::string label;
   std::string input;

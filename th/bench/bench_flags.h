@@ -1,4 +1,4 @@
-// What the benchmarks that start a server and ranks have in common: the flags of those processes,
+// The common part of the benchmarks that start a server and ranks: the flags of those processes,
 // the cluster that follows from them, and how a run that failed is told.
 //
 //   struct FanoutFlags : ProcessFlags { ... };
@@ -46,9 +46,9 @@ absl::StatusOr<std::string> FindPolicyServer();
 // after an interruption, nor where there are no virtual hosts and so nothing has run.
 ExitStatus FailMeasuring(const ProcessFlags& flags, ScratchFolder& folder, const absl::Status& why);
 
-// Of a flag that gives the rate of a virtual host's link, like 250mbit.
+// The check of a flag that gives the rate of a virtual host's link, like 250mbit.
 CLI::Validator LinkRate();
-// Of a flag that gives the number of readers of a fan-out.
+// The check of a flag that gives the number of readers of a fan-out.
 CLI::Validator FanoutReaders();
 // Takes an entry that ParseLinkClass takes, like 250mbit*2.
 CLI::Validator LinkClassText();

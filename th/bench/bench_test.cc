@@ -27,7 +27,7 @@ std::vector<std::string> SmallBench(const std::vector<std::string>& more) {
   return arguments;
 }
 
-// What an update may keep resident beyond the weights themselves, however many there are.
+// An update may keep this much resident beyond the weights themselves, however many there are.
 constexpr double kMaxGrowthMebibytes = 32;
 
 class BenchTest : public ::testing::TestWithParam<std::vector<std::string>> {};

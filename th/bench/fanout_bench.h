@@ -35,7 +35,7 @@ struct FanoutOptions {
   std::function<void(const std::string& line)> progress;
 };
 
-// With several holders there is also an arm "one_holder": ours, with one. CANCELLED after SIGINT or
+// Several holders bring an arm "one_holder" too: ours, with one. CANCELLED after SIGINT or
 // SIGTERM; FAILED_PRECONDITION where there are no virtual hosts (virtual_hosts.h).
 absl::StatusOr<FanoutMeasurement> MeasureFanout(const FanoutOptions& options);
 

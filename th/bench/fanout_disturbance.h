@@ -11,7 +11,7 @@
 
 namespace th {
 
-// What becomes of it: SIGSTOP, its link is cut, or it leaves its group.
+// The ways in which it falls away: SIGSTOP, its link is cut, or it leaves its group.
 inline constexpr char kStop[] = "stop", kCut[] = "cut", kLeave[] = "leave";
 
 // When it happens. What is observed is some ms old.

@@ -1,4 +1,5 @@
-// What `th bench fanout` measured, and what it comes to. Pure: values in, values out; thread-safe.
+// The measurement of `th bench fanout`, and the figures that follow from it. Pure: values in,
+// values out; thread-safe.
 //
 //   FanoutMeasurement measured{.hosts = 4, ...};
 //   std::cout << TextOf(measured) << ToJson(measured).dump();
@@ -69,7 +70,7 @@ struct FanoutMeasurement {
   uint32_t readers() const;
 };
 
-// Of one arm.
+// The figures of one arm.
 struct FanoutFigures {
   double seconds = 0;                      // the last reader, median of the rounds
   double ratio = 0;                        // over the ideal; 0: there is none
@@ -88,7 +89,7 @@ struct FanoutClassFigures {
 std::vector<FanoutClassFigures> ClassFiguresOf(const FanoutMeasurement& measured,
                                                const FanoutArm& arm);
 
-// Of all disturbed rounds, the worst.
+// The worst figures of all disturbed rounds.
 struct DisturbanceFigures {
   double noticed_seconds = 0;
   double delay_seconds = 0;  // the last other reader's end, against the undisturbed median; not < 0

@@ -26,7 +26,7 @@
 
 namespace th {
 
-// What one step of a round may take: large versions over slow links take long.
+// One step of a round may take this long: large versions over slow links do.
 inline constexpr absl::Duration kFanoutStepTimeout = absl::Minutes(10);
 
 struct FanoutStageOptions {

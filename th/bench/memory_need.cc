@@ -30,7 +30,7 @@ std::string TextOf(const std::string& path) {
   return text.str();
 }
 
-// Of the second version of control groups: "0::/user.slice".
+// The limit of the process's group in the second version of control groups: "0::/user.slice".
 std::string LimitOfOwnGroup() {
   const std::string groups = TextOf("/proc/self/cgroup");
   for (absl::string_view line : absl::StrSplit(groups, '\n')) {

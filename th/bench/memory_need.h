@@ -22,7 +22,8 @@ struct MemoryNeed {
 // fits.
 absl::Status CheckMemory(const MemoryNeed& need, uint64_t available_bytes);
 
-// What /proc/meminfo (its text) says can be allocated without swapping, at most `limit` (the text
+// The bytes that can be allocated without swapping, as /proc/meminfo (its text) says, at most
+// `limit` (the text
 // of a control group's memory.max: "max" or bytes; empty: there is none). Pure; no bound where the
 // text has no such line.
 uint64_t AvailableMemoryOf(absl::string_view meminfo, absl::string_view limit);

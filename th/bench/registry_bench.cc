@@ -101,7 +101,8 @@ struct FleetRank {
   std::optional<AssignedSource> source;
 };
 
-// Of the calling thread: what others do on this machine meanwhile does not count.
+// The processor time of the calling thread: what others do on this machine meanwhile does not
+// count.
 absl::Duration ThreadTime() {
   timespec time;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);

@@ -1,4 +1,4 @@
-// What each operation of the registry costs, by itself: the question is whether it stays the same
+// The cost of each operation of the registry by itself. The question is whether it stays the same
 // from a hundred workers to a hundred thousand.
 //
 // A registry in this process, without server, network or disk, is driven through its public class

@@ -45,7 +45,7 @@ VersionLabel LabelOf(uint32_t trainer) {
   return VersionLabel::Parse(absl::StrCat("step-", trainer + 1)).value();
 }
 
-// What the workers have said so far. Written on th-control, read by whoever waits.
+// The words of the workers so far. Written on th-control, read by whoever waits.
 class Scoreboard {
  public:
   explicit Scoreboard(uint32_t ranks) : ranks_(ranks) {}
@@ -54,7 +54,7 @@ class Scoreboard {
   std::string failure ABSL_GUARDED_BY(mu);  // the first
   uint64_t registered ABSL_GUARDED_BY(mu) = 0;
   absl::Time last_registered ABSL_GUARDED_BY(mu);
-  // Of the storm under way.
+  // The state of the storm under way.
   uint64_t published ABSL_GUARDED_BY(mu) = 0;
   absl::Time last_published ABSL_GUARDED_BY(mu);
   std::vector<bool> assigned ABSL_GUARDED_BY(mu);  // by worker

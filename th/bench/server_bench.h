@@ -1,6 +1,6 @@
-// What one reference server bears: a real one, with thousands of workers that move no weights
-// (session_fleet.h). The questions: how fast do all get in, how long until everybody has been told
-// where a new version is, and how long does an update's round trip take at a steady rate?
+// The load that one reference server bears: a real one, with thousands of workers that move no
+// weights (session_fleet.h). The questions: how fast do all get in, how long until everybody has
+// been told where a new version is, and how long does an update's round trip take at a steady rate?
 //
 //   1. All workers join at once and register a buffer.
 //   2. A trainer group publishes; when it has published, all other groups update to `latest` at

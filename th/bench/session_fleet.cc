@@ -31,7 +31,7 @@ std::shared_ptr<const ShardLayout> LayoutOf(uint32_t rank) {
   return std::make_shared<const ShardLayout>(ShardLayout::Build(std::move(spec)).value());
 }
 
-// What the sums of a shard would come to.
+// The root to which the sums of a shard would come.
 Digest RootOf(const VersionInfo& version, uint32_t rank) {
   return Sha256(absl::StrCat(version.label.text(), " shard ", rank));
 }
@@ -53,7 +53,7 @@ SessionOptions SessionOptionsOf(const FleetOptions& options, FleetRank who) {
 
 std::string FleetGroupName(uint32_t group) { return absl::StrCat("group-", group); }
 
-// What workers and their streams may need after the fleet has gone.
+// The state that workers and their streams may need after the fleet has gone.
 struct SessionFleet::Shared {
   const FleetOptions options;
   FleetEvents events;  // th-control only; emptied when the fleet ends

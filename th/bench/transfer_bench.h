@@ -52,7 +52,7 @@ struct TransferRound {
   double publish_seconds = 0;  // how long Publish kept its caller, the slowest rank
   uint64_t holder_bytes_sent = 0;
   uint64_t peak_extra_bytes = 0;  // of any reader
-  // What any reader received beside the version and threw away.
+  // The most that any reader received beside the version and threw away.
   uint64_t packing_overhead_bytes = 0;
   uint64_t control_bytes = 0;  // of any rank, from one round's publish to the next one's
   // Processor time during the update, of the holder's process and of all readers'.

@@ -85,7 +85,7 @@ absl::Status CannotMeasure(absl::string_view transport, absl::string_view check,
   return absl::FailedPreconditionError(text);
 }
 
-// What only one of the transports needs: its devices, and what is measured beside it.
+// Adds what only one of the transports needs: its devices, and what is measured beside it.
 absl::Status PlanTransport(const BenchFlags& flags, TransferBenchOptions* options) {
   if (flags.transport == kSameHost) {
     options->baseline = TransferBaseline::kSharedMemory;

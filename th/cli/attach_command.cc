@@ -69,7 +69,7 @@ absl::Status WhyNothing(const PullFlags& flags, const VersionSelector& selector)
                    NameHeldVersions(catalog, flags.connection.key(), flags.form)));
 }
 
-// What an attach that failed means: the server may know that the holder has gone.
+// Explains an attach that failed: the server may know that the holder has gone.
 absl::Status Explain(const AttachFlags& flags, const VersionSelector& selector,
                      const absl::Status& failed) {
   if (absl::IsInvalidArgument(failed)) {  // the flags were good
@@ -83,7 +83,7 @@ absl::Status Explain(const AttachFlags& flags, const VersionSelector& selector,
   const absl::StatusOr<VersionInfo> version = controller->Resolve(selector);
   if (!version.ok()) return absl::IsNotFound(version.status()) ? version.status() : failed;
   const absl::Status why = WhyNotRead(*controller, flags.pull, *version, failed);
-  // Who holds it has said why not.
+  // The holder has said why not.
   return absl::IsFailedPrecondition(failed) && !absl::IsNotFound(why) ? failed : why;
 }
 

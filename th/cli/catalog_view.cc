@@ -144,7 +144,7 @@ std::string DescribePins(const CatalogVersion& version) {
   });
 }
 
-// What to do about a version that is retained and nobody has.
+// The advice on a version that is retained and that nobody has.
 std::string HintOnLost(const CatalogVersion& version) {
   const bool known = !version.lost_forms.front().empty();
   std::string text =
@@ -240,7 +240,8 @@ json ModelToJson(const CatalogModel& model) {
           {"totals", TotalsToJson(model.totals)}};
 }
 
-// Of versions that are walked from the newest on; `before` counts down the published ones.
+// True when the selector names the version. Versions are walked from the newest on; `before` counts
+// down the published ones.
 bool Names(const VersionSelector& selector, const CatalogVersion& version, uint32_t* before) {
   if (std::holds_alternative<LatestVersion>(selector)) {
     return version.published && !version.withdrawn && (*before)-- == 0;

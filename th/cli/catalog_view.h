@@ -36,7 +36,7 @@ nlohmann::json ToJson(const CatalogVersion& version);
 absl::StatusOr<const CatalogVersion*> SelectVersion(const CatalogModel& model,
                                                     const VersionSelector& selector);
 
-// What all its ranks hold of their shards, and what they would hold of them whole.
+// The bytes that all its ranks hold of their shards, and the bytes of those shards.
 uint64_t HeldBytes(const CatalogReplica& replica);
 uint64_t AllBytes(const CatalogReplica& replica);
 

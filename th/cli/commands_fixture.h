@@ -1,4 +1,4 @@
-// What tests of the commands start from: a server of their own, and what is asked of it.
+// The fixture of tests of the commands: a server of their own, and what is asked of it.
 //
 //   TEST_F(CommandsTest, AnEmptyServerListsNothing) { EXPECT_EQ(RunTh({"list"}).status, 4); }
 #ifndef TH_CLI_COMMANDS_FIXTURE_H_

@@ -353,7 +353,7 @@ TEST_F(CommandsTest, AnUnknownLabelIsRefusedWithThoseThatAreHeld) {
   EXPECT_THAT(run.errors, HasSubstr("held is step-1"));
 }
 
-// What it would be without is a machine that has no adapter.
+// The process would not do without adapters that it names, as a machine without any does.
 TEST_F(CommandsTest, RdmaThatIsNamedAndNotThereIsRefusedWithTheFlag) {
   const auto publisher = Publish(MakeModelFolder("model", 1), "step-1");
   const ProgramRun run =

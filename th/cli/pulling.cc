@@ -102,7 +102,7 @@ absl::Status NobodyHolds(const PullFlags& flags, const Catalog& catalog, const V
 constexpr absl::string_view kStalled = "UPDATE_STALLED";
 constexpr absl::string_view kNothingInCommon = "no transport in common";
 
-// What to do about sources that are there and could not be read.
+// The advice on sources that are there and could not be read.
 std::string WayOut(absl::string_view failed, const VersionHolders& holders) {
   const std::string who = Groups(holders.connected);
   if (absl::StartsWith(failed, kStalled)) {

@@ -56,8 +56,8 @@ struct PulledModel {
   GroupUpdate update;
   absl::Duration seconds;  // from the call of Update to its end
 };
-// With a progress line on stderr. CANCELLED after a signal; errors of ReaderOptions and joining
-// (ExitStatusOfJoin), and of the update as WhyNotRead tells them.
+// Pulls a version, with a progress line on stderr. CANCELLED after a signal; errors of
+// ReaderOptions and joining (ExitStatusOfJoin), and of the update as WhyNotRead tells them.
 absl::StatusOr<PulledModel> Pull(const PullFlags& flags, const FoundVersion& found,
                                  StopSignals* stop);
 

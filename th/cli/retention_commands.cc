@@ -35,7 +35,7 @@ struct RetentionFlags {
   Reporter reporter;
 };
 
-// With what the user may have mistaken, if anything.
+// Reports the result, with what the user may have mistaken, if anything.
 void Report(const RetentionFlags& flags, nlohmann::json object, std::string text,
             const std::string& note) {
   if (!note.empty()) {
@@ -108,8 +108,8 @@ ExitStatus RunPin(const RetentionFlags& flags) {
   return ExitStatus::kOk;
 }
 
-// What the name stands for now, so that what is released is what is told. A number says it itself,
-// also of a version that the server knows no more of.
+// The version that the name stands for now, so that what is released is what is told. A number says
+// it itself, also of a version that the server knows no more of.
 absl::StatusOr<VersionInfo> Meant(Controller& controller, const VersionSelector& version) {
   const auto* sequence = std::get_if<VersionSequence>(&version);
   if (sequence != nullptr) return VersionInfo{.sequence = *sequence};

@@ -1,4 +1,4 @@
-// What somebody who pins or retains may have mistaken. Pure.
+// Notes for somebody who pins or retains and may be mistaken. Pure.
 #ifndef TH_CLI_RETENTION_NOTE_H_
 #define TH_CLI_RETENTION_NOTE_H_
 
@@ -11,12 +11,12 @@
 
 namespace th {
 
-// Of a policy for `form` (empty: every form): that the model has no version yet, or nobody holds
-// one in the form. Empty: there is nothing to say.
+// The note on a policy for `form` (empty: every form): the model has no version yet, or nobody
+// holds one in the form. Empty when there is nothing to say.
 std::string NoteOnPolicy(const Catalog& catalog, const ModelKey& key, absl::string_view form);
 
-// Of a pin of the version in `form` (empty: every form): that nobody holds it so. Empty: somebody
-// does.
+// The note on a pin of the version in `form` (empty: every form): nobody holds it so. Empty when
+// somebody does.
 std::string NoteOnPin(const Catalog& catalog, const ModelKey& key, VersionSequence version,
                       absl::string_view form);
 

@@ -18,7 +18,7 @@ bool IsAsked(const VersionSelector& asked, const VersionInfo& answered) {
   return true;
 }
 
-// What readers could still move to.
+// The versions to which readers could still move.
 std::map<VersionSequence, std::string> LaterThan(VersionSequence to, const Catalog& catalog,
                                                  const ModelKey& key) {
   std::map<VersionSequence, std::string> later;

@@ -1,4 +1,4 @@
-// What a roll-back came to: its answer beside the catalog from before and after it. Pure.
+// The outcome of a roll-back: its answer beside the catalog from before and after it. Pure.
 #ifndef TH_CLI_ROLLBACK_OUTCOME_H_
 #define TH_CLI_ROLLBACK_OUTCOME_H_
 

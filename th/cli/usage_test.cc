@@ -1,4 +1,4 @@
-// What the binaries say to flags and files that are wrong, without any server.
+// The binaries refuse flags and files that are wrong, without any server.
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -84,7 +84,7 @@ TEST(UsageTest, SimulateRunsItsSeedsAndSaysHowItWent) {
   }
 }
 
-// What it finds depends on the machine; that its status says so does not.
+// The findings depend on the machine; the exit status has to agree with them.
 TEST(UsageTest, DoctorEndsAsItFindsTheHost) {
   const ProgramRun run = RunProgram({Th(), "doctor", "--json"});
   ASSERT_TRUE(run.json().is_object()) << run.output() << run.errors;

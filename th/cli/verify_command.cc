@@ -25,7 +25,7 @@ struct VerifyFlags {
   Reporter reporter;
 };
 
-// What was compared with what, and what differs.
+// The two sides of a comparison, and what differs.
 struct Verification {
   std::string with;  // "version step-57 (#1.2)"
   std::string by;    // "SHA-256 of every tensor"

@@ -90,7 +90,7 @@ absl::Status CheckRdma(const MemberFlags& flags) {
   return absl::OkStatus();
 }
 
-// What the client calls its options, and the flags that set them.
+// The client's names of its options, and the flags that set them.
 constexpr std::pair<absl::string_view, absl::string_view> kFlagOfOption[] = {
     {"data_address", "--data-address"},
     {"data_threads", "--data-threads"},

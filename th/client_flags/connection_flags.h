@@ -30,7 +30,7 @@ struct ConnectionFlags {
 // --server, --run, --model, --connect-timeout. `flags` outlives the parse.
 void AddConnectionFlags(CLI::App* app, ConnectionFlags* flags);
 
-// What a process that joins says of itself besides.
+// The further flags of a process that joins.
 struct MemberFlags {
   std::string group;
   std::string location;
@@ -71,7 +71,7 @@ struct DurationRange {
   absl::Duration least;
   absl::Duration most;
 };
-// Of one call or transfer: who waits for longer has something else in mind.
+// The bounds of one call or transfer: a user who waits for longer has something else in mind.
 inline constexpr DurationRange kTimeouts = {absl::Milliseconds(1), absl::Hours(7 * 24)};
 
 // Takes what ParseTimeSpan takes, within `range`; what `value` has is the default.

@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::StatusIs;
 
-// What a process joins with after these arguments. Throws what CLI11 refuses.
+// The options with which a process joins after these arguments. Throws what CLI11 refuses.
 absl::StatusOr<ClientOptions> OptionsOf(std::vector<std::string> arguments) {
   CLI::App app("a program");
   MemberFlags flags{.group = "rollout"};

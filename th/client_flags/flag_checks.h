@@ -1,5 +1,5 @@
-// What the value of a flag has to be, looked at while CLI11 parses: what is none is a usage error
-// that says how to write it. RunCommandLine refuses an empty value before.
+// Checks of the values of flags while CLI11 parses: a value that is none is a usage error that says
+// how to write it. RunCommandLine refuses an empty value before.
 //
 //   app->add_option("--owner", owner, "in whose name")->check(IsName("owner"));
 //   app->add_option("--transports", names, "...")->delimiter(',')->transform(IsTransport());
@@ -17,9 +17,9 @@ namespace th {
 // How a user names a version (ParseVersionSelector), for the flag's help.
 inline constexpr char kVersionHelp[] = "a label, latest, latest-K (K before it) or #E.N";
 
-// Of a run, a model, a group, an owner: `what` names it in the error.
+// The name of a run, a model, a group or an owner: `what` names it in the error.
 CLI::Validator IsName(const std::string& what);
-// Of the reference server.
+// The addresses of the reference server.
 CLI::Validator IsServerList();
 // "site=a,rack=r1,host=n7".
 CLI::Validator IsLocation();

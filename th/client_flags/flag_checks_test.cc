@@ -14,7 +14,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// What is wrong with the value; empty: nothing.
+// The fault of the value; empty when there is none.
 std::string Wrong(const CLI::Validator& check, std::string value) { return check(value); }
 
 TEST(FlagChecksTest, ATransportHasTwoSpellings) {

@@ -16,7 +16,7 @@ enum class ExitStatus : int {
   kInterrupted = 130  // SIGINT or SIGTERM before the end
 };
 
-// What the status of a call to the server means for the exit status.
+// The exit status that follows from the status of a call to the server.
 ExitStatus ExitStatusOf(const absl::Status& status);
 // The same of Client::Join, which calls INVALID_ARGUMENT what the flags say, alone or together.
 ExitStatus ExitStatusOfJoin(const absl::Status& joined);

@@ -13,7 +13,7 @@ std::string RefuseEmpty(std::string& text) {
   return text.empty() ? "has an empty value: give one, or leave it out" : "";
 }
 
-// Of a flag that is only there or not, for which the library makes "true" of its being there.
+// The check of a flag that is only there or not: the library makes "true" of its being there.
 std::string RefuseValue(std::string& text) {
   return text == "true" ? "" : absl::StrCat("takes no value: leave out =", text);
 }

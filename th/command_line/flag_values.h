@@ -1,4 +1,4 @@
-// What holds for the value of every flag of TensorHub's binaries, before the flag's own checks.
+// The rule for the value of every flag of TensorHub's binaries, before the flag's own checks.
 #ifndef TH_COMMAND_LINE_FLAG_VALUES_H_
 #define TH_COMMAND_LINE_FLAG_VALUES_H_
 

@@ -1,4 +1,4 @@
-// What the demo shows while it runs: lines that tell the story, and one line a reader with its
+// The screen of a command while it runs: lines that tell the story, and one line a reader with its
 // bytes, rate and source. On a terminal the readers' lines stay at the bottom and are redrawn; in a
 // pipe a reader gets a plain line now and then.
 //

@@ -41,7 +41,7 @@ constexpr std::array<Unit, 13> kByteUnits = {{{"b", 1},
 constexpr std::array<Unit, 4> kBitUnits = {
     {{"bit", 1. / 8}, {"kbit", 1e3 / 8}, {"mbit", 1e6 / 8}, {"gbit", 1e9 / 8}}};
 
-// What is beyond this is a slip of the keyboard (and would not fit 63 bits).
+// A value beyond this is a slip of the keyboard (and would not fit 63 bits).
 constexpr double kMaxBytes = 1e18;
 
 // The number at the front of `text`, and what follows it without white space between.

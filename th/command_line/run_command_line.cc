@@ -59,7 +59,7 @@ int ParseAndRun(CLI::App* app, int argc, char** argv, const ExitStatus* exit,
   return static_cast<int>(*exit);
 }
 
-// Who reads it has gone: `th events --follow | head` has seen enough.
+// True when the reader of the output has gone: `th events --follow | head` has seen enough.
 bool NobodyReadsOutput() {
   pollfd output{.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
   return poll(&output, 1, 0) > 0 && (output.revents & POLLERR) != 0;

@@ -84,7 +84,7 @@ absl::Duration SecondsOr(const json& command, const char* key, absl::Duration ot
 // The same clock in all processes of this machine.
 double SecondsOf(absl::Time time) { return absl::ToDoubleSeconds(time - absl::UnixEpoch()); }
 
-// What `verb` came to, with the moments of its call.
+// The result of `verb`, with the moments of its call.
 absl::StatusOr<json> Timed(absl::FunctionRef<absl::StatusOr<UpdateResult>()> verb) {
   const absl::Time begin = MonotonicNow();
   TH_ASSIGN_OR_RETURN(const UpdateResult result, verb());

@@ -113,7 +113,7 @@ class ControlledRank {
   Result CopyGpu(const nlohmann::json& command);
   Result Leave(const nlohmann::json& command);
 
-  // What the client has registered.
+  // The tensors that the client has registered.
   const std::vector<Tensor>& Registered() const;
   // Host memory has what the GPU has, or the other way round; nothing to do without a GPU.
   absl::Status Download();

@@ -45,7 +45,7 @@ absl::StatusOr<ShardChoice> ShardChoiceFromJson(const nlohmann::json& json);
 // The tensors of each shard. Errors of CheckpointFolder, SyntheticModel and SplitIntoShards.
 absl::StatusOr<std::vector<std::vector<TensorSpec>>> ShardsOf(const ModelChoice& model,
                                                               uint32_t shards);
-// Of the storages among `tensors`.
+// The bytes of the storages among `tensors`.
 uint64_t BytesOf(const std::vector<TensorSpec>& tensors);
 
 // A name and the sum of its bytes, for every storage, by name.

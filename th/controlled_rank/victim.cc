@@ -17,7 +17,7 @@ bool ReadsFrom(const ObservedFill& reader, const std::string& group) {
   });
 }
 
-// Of all ranks of the group; 0 as long as one has not been heard.
+// The fraction that all ranks of the group hold; 0 as long as one has not been heard.
 double FractionOf(const std::vector<ObservedFill>& fills, const std::string& group) {
   uint64_t bytes = 0, total = 0;
   for (const ObservedFill& fill : fills) {

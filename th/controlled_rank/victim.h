@@ -10,7 +10,7 @@
 
 namespace th {
 
-// What a reading rank was last heard to have.
+// The bytes that a reading rank had when it was last heard.
 struct ObservedFill {
   std::string group;
   uint32_t rank = 0;

@@ -1,4 +1,4 @@
-// What a run of the demo came to, and how it is told: the table, the verdict, the JSON object.
+// The report of a run of the demo: the table, the verdict, the JSON object.
 //
 // Plain data and pure functions; the scene (demo_scene.h) fills it in.
 #ifndef TH_DEMO_DEMO_REPORT_H_
@@ -68,10 +68,10 @@ double RelayedFraction(const DemoReport& report);
 bool Verified(const DemoReport& report);
 bool RecoveredFromKill(const DemoReport& report);
 
-// What is wrong, a line each; empty: the demo's verdict is good.
+// The faults, a line each; empty when the demo's verdict is good.
 std::vector<std::string> Faults(const DemoReport& report);
 
-// Who filled from whom.
+// The table of who filled from whom.
 std::string TransferTable(const DemoReport& report);
 // Copies that the trainer sent, relays, kill, late joiner, memory, stall: a line each.
 std::string Summary(const DemoReport& report);

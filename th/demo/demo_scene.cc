@@ -23,7 +23,7 @@ constexpr bool kResidentIsOurs = false;  // most of it is the sanitizer's
 #else
 constexpr bool kResidentIsOurs = true;
 #endif
-// What the weights are in each version; 0 is the model as it came (rank_weights.h).
+// The content of the weights in each version; 0 is the model as it came (rank_weights.h).
 constexpr uint64_t kFirstContent = 0, kSecondContent = 1, kThirdContent = 2, kOtherThirdContent = 3;
 
 std::string RolloutName(uint32_t number) { return absl::StrCat("rollout-", number); }

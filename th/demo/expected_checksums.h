@@ -1,5 +1,5 @@
-// What the bytes of each version are: SHA-256 sums that the demo takes from the trainer's own
-// tensors before it publishes, and compares every reader's final bytes with. Pure.
+// The expected bytes of each version, as SHA-256 sums. The demo takes them from the trainer's own
+// tensors before it publishes, and compares every reader's final bytes with them. Pure.
 #ifndef TH_DEMO_EXPECTED_CHECKSUMS_H_
 #define TH_DEMO_EXPECTED_CHECKSUMS_H_
 

@@ -1,4 +1,4 @@
-// What of this host helps or hinders TensorHub, and what to do about it.
+// The doctor: what of this host helps or hinders TensorHub, and what to do about it.
 //
 //   const std::vector<Finding> findings = Examine({});
 //   std::cout << FindingsAsText(findings);

@@ -15,7 +15,7 @@ namespace {
 
 // Errors of cuInit (CUresult) that have a cure of their own.
 constexpr int kCudaNoDevice = 100, kCudaNotReady = 802, kCudaDriverMismatch = 803;
-// What kernel.yama.ptrace_scope may be: everyone of the same user, parents, administrators, nobody.
+// Values of kernel.yama.ptrace_scope: everyone of the same user, parents, administrators, nobody.
 constexpr int kYamaParents = 1, kYamaNobody = 3;
 // NCCL and the data loaders of frameworks take some hundred megabytes a rank.
 constexpr uint64_t kLeastSharedMemoryBytes = 1 << 30;

@@ -1,5 +1,5 @@
-// What the doctor finds in a machine with real RDMA devices: that the kernel shows them as the
-// facts expect it to. Runs in //testing/rxe_machine.
+// The doctor in a machine with real RDMA devices: the kernel has to show them as the facts expect
+// it to. Runs in //testing/rxe_machine.
 #include <string>
 
 #include "gmock/gmock.h"

@@ -46,7 +46,7 @@ class Library {
   LibraryFacts facts_;
 };
 
-// Of CUDA's driver interface, which promises that they stay as they are.
+// Constants of CUDA's driver interface, which promises that they stay as they are.
 constexpr int kCudaSuccess = 0;
 constexpr int kDmaBufSupported = 124;  // CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED
 constexpr size_t kMaxGpuName = 256;

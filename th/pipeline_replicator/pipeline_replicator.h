@@ -218,7 +218,7 @@ class PipelineReplicator {
   absl::Time NextDeadline() const;
 
   const SegmentSet& held() const { return held_; }
-  // Of a part the list of sums counts too, if it can be had.
+  // The list of sums counts too for a part, if it can be had.
   bool all_received() const;
   // All received and, with checksums, the root known and in agreement.
   bool complete() const;

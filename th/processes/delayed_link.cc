@@ -29,7 +29,7 @@ namespace {
 
 // A frame with its offload header: the kernel's largest is 64 KiB and headers.
 constexpr size_t kLargestFrame = size_t{80} << 10;
-// What may arrive while the thread does not run: 10 ms of 5 Gbit/s.
+// This much may arrive while the thread does not run: 10 ms of 5 Gbit/s.
 constexpr int kSocketBufferBytes = 8 << 20;
 // Taken from one interface before the other has its turn.
 constexpr int kFramesATurn = 64;

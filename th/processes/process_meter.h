@@ -1,5 +1,5 @@
-// What a stretch of work costs the process that does it: processor time, and memory beyond what was
-// resident when it began.
+// The cost of a stretch of work to the process that does it: processor time, and memory beyond what
+// was resident when it began.
 //
 //   TH_ASSIGN_OR_RETURN(const ProcessMeter meter, ProcessMeter::Start());
 //   ...                                                     // the work

@@ -12,12 +12,13 @@
 
 namespace th {
 
-// Of all its threads, its own and the kernel's for it, since its start. `stat` is the text of
-// /proc/<pid>/stat, `ticks_per_second` the system's clock ticks. INVALID_ARGUMENT when it is none.
+// The processor time of all threads of a process, its own and the kernel's for it, since its start.
+// `stat` is the text of /proc/<pid>/stat, `ticks_per_second` the system's clock ticks.
+// INVALID_ARGUMENT when it is none.
 absl::StatusOr<absl::Duration> ProcessorTimeOfStat(absl::string_view stat,
                                                    int64_t ticks_per_second);
 
-// Of a running process, to a hundredth of a second. NOT_FOUND when there is none.
+// The same of a running process, to a hundredth of a second. NOT_FOUND when there is none.
 absl::StatusOr<absl::Duration> ProcessorTime(pid_t pid);
 
 }  // namespace th

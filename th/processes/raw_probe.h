@@ -1,4 +1,4 @@
-// What the machine's TCP can do: the same bytes, from the same memory into the same memory, over as
+// The machine's TCP without us: the same bytes, from the same memory into the same memory, over as
 // many connections, by plain blocking send and recv, without checksums, framing or relays. The
 // yardstick of `th bench transfer` and `th bench fanout`.
 //

@@ -1,4 +1,4 @@
-// What memory a process really has.
+// The memory that a process really has.
 #ifndef TH_PROCESSES_RESIDENT_MEMORY_H_
 #define TH_PROCESSES_RESIDENT_MEMORY_H_
 
@@ -25,7 +25,8 @@ absl::StatusOr<uint64_t> ResidentBytesOfStatus(absl::string_view status);
 // which a reader of the same host copies from. `smaps` is the text of /proc/<pid>/smaps.
 uint64_t ReadOnlySharedBytesOfSmaps(absl::string_view smaps);
 
-// Of a running process: its own pages, without those that it has mapped of others. NOT_FOUND when
+// The resident bytes of a running process: its own pages, without those that it has mapped of
+// others. NOT_FOUND when
 // there is none.
 absl::StatusOr<uint64_t> ResidentBytes(pid_t pid);
 

@@ -20,8 +20,8 @@ constexpr absl::Duration kToolTimeout = absl::Seconds(20);
 constexpr char kBridge[] = "switch";
 constexpr char kInterface[] = "eth0";
 constexpr char kLog[] = "virtual-hosts.log";
-// What tbf lets pass at once, and how long a packet waits in its queue at most: enough for TCP to
-// keep a link of 10 Gbit/s busy, little enough not to be seen in a transfer.
+// The bytes that tbf lets pass at once, and the longest wait of a packet in its queue: enough for
+// TCP to keep a link of 10 Gbit/s busy, little enough not to be seen in a transfer.
 constexpr char kShape[] = "burst 128k latency 20ms";
 constexpr int kPrefixBits = 24;
 

@@ -30,7 +30,7 @@
 
 namespace th {
 
-// Of one network of virtual hosts.
+// The limit of one network of virtual hosts.
 inline constexpr size_t kMaxVirtualHosts = 200;
 // tbf was seen to keep to its rate between these, in bytes a second: 1 Mbit/s and 10 Gbit/s.
 inline constexpr uint64_t kSlowestLink = 125'000;

@@ -47,7 +47,7 @@ class VirtualHostsTest : public ::testing::Test {
     hosts_ = *std::move(hosts);
   }
 
-  // What `ip` shows of a host's interface.
+  // The output of `ip` on a host's interface.
   std::string InterfaceOf(size_t host) {
     const auto ip = FindTool("ip");
     EXPECT_OK(ip);

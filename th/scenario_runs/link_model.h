@@ -1,4 +1,4 @@
-// What the simulator must know of real links and processes: three figures, fixed from small real
+// The simulator's knowledge of real links and processes: three figures, fixed from small real
 // runs, and nothing else. Pure: values in, values out; thread-safe.
 //
 //   const FanoutTimes measured{.rate = 31.25e6, .bytes = 64e6, .flow_seconds = 2.24,
@@ -19,14 +19,15 @@
 
 namespace th {
 
-// Of a full Ethernet frame of 1,514 bytes TCP carries 1,448.
+// TCP carries 1,448 bytes of a full Ethernet frame of 1,514.
 inline constexpr double kTcpPayloadOfLink = 1448.0 / 1514.0;
 
 struct LinkModel {
   double goodput = kTcpPayloadOfLink;                // of a link's rate
   absl::Duration message = absl::Microseconds(100);  // the way of a message and its handling
-  // What a relay has received before it passes it on, beside what the file says of segments: how
-  // much later the next one in a chain has it is this over the goodput. 0: the file's segments.
+  // The bytes that a relay has received before it passes them on, beside what the file says of
+  // segments: how much later the next one in a chain has it is this over the goodput. 0: the file's
+  // segments.
   uint64_t hop_bytes = 0;
 };
 
@@ -38,7 +39,7 @@ Scenario OnRealLinks(Scenario scenario, const LinkModel& model);
 // where nobody moved.
 double LastReaderSeconds(const ScenarioResult& result, const std::vector<std::string>& without);
 
-// What was measured: a version to N readers over links that are alike.
+// A measurement: a version to N readers over links that are alike.
 struct FanoutTimes {
   double rate = 0;  // of each link, in bytes a second
   double bytes = 0;

@@ -56,7 +56,7 @@ struct ModelCheck {
   double WithinFitted() const;  // of the others
 };
 
-// What will be run: pure. The fitted points come first.
+// The points that will be run. Pure. The fitted points come first.
 std::vector<ModelPoint> ModelPoints(const ModelCheckOptions& options);
 
 // Fixes the model from the fitted points and simulates all. The real seconds are there. Pure.

@@ -32,7 +32,7 @@ bool Broadcasts(ScenarioPolicy policy) {
 
 std::string LabelOf(uint32_t step) { return absl::StrCat("step-", step); }
 
-// What a rollout says to update, straight into its weights, or to stage.
+// The command with which a rollout updates, straight into its weights, or stages.
 json UpdateCommand(const char* verb, WhenSeeding when_seeding, absl::Duration timeout) {
   return {{"do", verb},
           {"version", "latest"},
@@ -374,7 +374,7 @@ void RealRun::Update(Reader* reader) {
   }
 }
 
-// Who has nothing to work with gains nothing by a copy.
+// A rollout that has nothing to work with gains nothing by a copy.
 bool RealRun::Stages(const Reader& reader) const {
   return policy_ == ScenarioPolicy::kNearest && reader.group->family->stages && reader.works;
 }
@@ -564,7 +564,7 @@ absl::Status RealRun::FillResult() {
   return absl::OkStatus();
 }
 
-// What every reader of the last version holds, by shard, against the trainer.
+// Compares what every reader of the last version holds, by shard, with the trainer.
 absl::Status RealRun::Verify() {
   if (trainer_->gone || trainer_->calling() || run_.result.versions.empty()) {
     return absl::OkStatus();

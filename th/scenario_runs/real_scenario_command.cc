@@ -47,7 +47,7 @@ struct ModelFlags : ScenarioProcessFlags {
   std::vector<uint32_t> hosts = {8, 16};
 };
 
-// What a run refuses is the fault of the file or of a flag.
+// A run that is refused is the fault of the file or of a flag.
 ExitStatus FailRunning(const ProcessFlags& flags, ScratchFolder& folder, const absl::Status& why) {
   if (absl::IsInvalidArgument(why)) return flags.reporter.Fail(why, ExitStatus::kUsage);
   return FailMeasuring(flags, folder, why);

@@ -13,10 +13,10 @@ namespace {
 
 using nlohmann::json;
 
-// What one step outside of the scenario's time may take.
+// One step outside of the scenario's time may take this long.
 constexpr absl::Duration kStepTimeout = absl::Minutes(2);
 
-// Of policy_server --policy; nullptr: the shipped server's own.
+// The value of policy_server --policy; nullptr for the shipped server's own policy.
 const char* ServerPolicyOf(ScenarioPolicy policy) {
   switch (policy) {
     case ScenarioPolicy::kNearest:
@@ -104,7 +104,7 @@ absl::Status ScenarioCluster::Start(const std::vector<RealGroup*>& groups) {
     choice.ranks = group->family->ranks;
     choice.load = group->family->role == GroupRole::kTrainer;
     choice.copies = group->family->copies;
-    // With room for it Update stages too, which models of others do not.
+    // Update stages too where there is room for it, which models of others do not.
     choice.stages = group->family->stages && policy_ == ScenarioPolicy::kNearest;
     choice.placements.reserve(choice.ranks);
     for (const Location& place : group->family->places[group->number]) {

@@ -1,4 +1,4 @@
-// What simulated scenarios came to, for people and for scripts. Pure: equal runs give equal texts.
+// The report of simulated scenarios, for people and for scripts. Pure: equal runs give equal texts.
 #ifndef TH_SCENARIO_RUNS_SCENARIO_REPORT_H_
 #define TH_SCENARIO_RUNS_SCENARIO_REPORT_H_
 
@@ -24,10 +24,10 @@ std::string ScenarioTable(const std::vector<ScenarioRunReport>& runs);
 // Stall by cause and of the slowest ranks, versions, bytes by distance, the busiest links.
 std::string ScenarioDetails(const ScenarioResult& result);
 
-// Of all ranks.
+// The stall of all ranks together.
 absl::Duration TotalStall(const ScenarioResult& result);
-// What every table of results has between its first and last columns, TRAINER STALL to FAILED, and
-// a row's cells there; `ratio` is what the table compares.
+// The columns that every table of results has between its first and last ones, TRAINER STALL to
+// FAILED, and a row's cells there; `ratio` is what the table compares.
 std::vector<TextTable::Column> ResultColumns();
 std::vector<std::string> ResultCells(const ScenarioResult& result, std::string ratio);
 

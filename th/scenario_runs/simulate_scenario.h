@@ -16,7 +16,7 @@
 
 namespace th {
 
-// Of one command: settings times policies.
+// The limit of runs of one command: settings times policies.
 inline constexpr size_t kMaxScenarioRuns = 1'000;
 
 struct ScenarioFlags {
@@ -30,12 +30,14 @@ struct ScenarioFlags {
 
 // NOT_FOUND saying why the file cannot be read.
 absl::StatusOr<std::string> ReadScenarioFile(const std::string& file);
-// Of "name=value" each. INVALID_ARGUMENT naming the one that is none, or comes twice.
+// Parses overrides, each "name=value". INVALID_ARGUMENT naming the one that is none, or comes
+// twice.
 absl::StatusOr<ScenarioOverrides> OverridesOf(const std::vector<std::string>& set);
-// Of names; "all" is every policy, none is `nearest` alone. INVALID_ARGUMENT naming them all.
+// Parses names of policies; "all" is every policy, none is `nearest` alone. INVALID_ARGUMENT naming
+// them all.
 absl::StatusOr<std::vector<ScenarioPolicy>> PoliciesOf(const std::vector<std::string>& names);
 
-// What was run of what the flags ask for: less where a stop came first.
+// The runs that were made of those that the flags ask for: fewer where a stop came first.
 struct ScenarioRuns {
   std::vector<ScenarioRunReport> done;
   size_t planned = 0;

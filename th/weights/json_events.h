@@ -11,7 +11,7 @@
 
 namespace th {
 
-// What a reader of a document does with its parts, in their order. The first status that is not OK
+// The reader of a document: called for its parts, in their order. The first status that is not OK
 // ends the reading and is its result.
 class JsonEvents {
  public:

@@ -1,4 +1,4 @@
-// What was asked of one source and not answered yet, for both of its ends. A source answers with
+// The requests to one source that are not answered yet, for both of its ends. A source answers with
 // whatever has arrived: waiting for the first segment asked would stall every relay below one whose
 // source was replaced. Of what has arrived it answers with the lowest segment, whenever that was
 // asked: a reader asks late for a low one that another source has given back, and those that read

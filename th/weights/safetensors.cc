@@ -36,7 +36,7 @@ struct Entry {
   uint64_t end = 0;
 };
 
-// What is known of it while it is being read.
+// The parts of an entry that are known while it is being read.
 struct PartialEntry {
   std::string name;
   std::optional<DType> dtype;

@@ -30,7 +30,7 @@ inline constexpr size_t kSafetensorsPrefixBytes = 8;
 // As the format itself has it.
 inline constexpr uint64_t kMaxSafetensorsHeaderBytes = 100'000'000;
 
-// What a file says of itself under "__metadata__".
+// The texts of a file under "__metadata__".
 using SafetensorsMetadata = std::map<std::string, std::string>;
 
 struct SafetensorsTensor {

@@ -35,7 +35,7 @@ struct SafetensorsIndex {
 // or long). What else the index says is skipped.
 absl::StatusOr<SafetensorsIndex> ParseSafetensorsIndex(absl::string_view json);
 
-// That `file` holds exactly the tensors that the index says. INVALID_ARGUMENT naming the first
+// OK when `file` holds exactly the tensors that the index says. INVALID_ARGUMENT naming the first
 // tensor that is missing or unknown.
 absl::Status CheckAgainstIndex(const SafetensorsIndex& index, const std::string& file,
                                const SafetensorsHeader& header);

@@ -163,7 +163,7 @@ const std::vector<HostileHeader>& HostileHeaders() {
       {R"({"a":{"data_offsets":[],"data_offsets":[]}})", 0, "'data_offsets' is there twice"},
       {R"({"__metadata__":{},"__metadata__":{}})", 0, "has __metadata__ twice"},
       {R"({"__metadata__":{"k":"1","k":"2"}})", 0, "'k' is there twice"},
-      // What a tensor cannot be.
+      // A tensor cannot be one of these.
       {"{" + Tensor("a", "F33", "[1]", "[0,4]") + "}", 4, "malformed at 'a': unknown dtype 'F33'"},
       {"{" + Tensor("a", "OPAQUE", "[1]", "[0,4]") + "}", 4, "unknown dtype 'OPAQUE'"},
       {"{" + Tensor("", "U8", "[1]", "[0,1]") + "}", 1, "a tensor has an empty name"},

@@ -51,7 +51,7 @@ TEST(SegmentSetTest, RemoveCutsWhatItCovers) {
     SegmentRange removed;
     std::string after;
   };
-  // Of [0,10) [20,30).
+  // Each case is taken out of [0,10) [20,30).
   const Case cases[] = {
       {"nothing", Range(5, 5), "[0,10) [20,30)"},
       {"a gap", Range(10, 20), "[0,10) [20,30)"},

@@ -20,7 +20,7 @@ constexpr int64_t kMaxHidden = 16'384;
 constexpr int64_t kMaxVocabulary = 262'144;
 // Layers of a model that is not yet too wide.
 constexpr int64_t kLayers = 32;
-// What embeddings take until the vocabulary is as large as vocabularies are.
+// The share that embeddings take until the vocabulary is as large as vocabularies are.
 constexpr double kEmbeddingShare = 0.2;
 
 constexpr int64_t kFeedForwardFactor = 3;  // of the hidden size, llm
@@ -104,7 +104,7 @@ void AddMoeLayer(ModelBuilder& model, int64_t layer, int64_t hidden) {
   }
 }
 
-// What two kinds of models differ in.
+// The parts in which kinds of models differ.
 struct Family {
   void (*add_layer)(ModelBuilder& model, int64_t layer, int64_t hidden);
   double layer_bytes_a_square;  // bytes of a layer over the square of the hidden size, about

@@ -22,8 +22,8 @@ bool IsUtf8(absl::string_view text);
 // Unicode's White_Space.
 bool IsWhiteSpace(char32_t code_point);
 
-// What shows nothing, or changes how its neighbours show: controls, zero-width and bidirectional
-// format characters, line separators, private use and non-characters.
+// True for code points that show nothing, or change how their neighbours show: controls, zero-width
+// and bidirectional format characters, line separators, private use and non-characters.
 bool IsUnprintable(char32_t code_point);
 
 // `text` in single quotes, made safe for a message: unprintable bytes escaped, long text cut.

@@ -18,7 +18,7 @@ constexpr char kLatest[] = "latest";
 constexpr char kLatestPrefix[] = "latest-";
 constexpr char kSequencePrefix[] = "#";
 
-// What names and labels have in common.
+// The common rules of names and labels.
 absl::Status CheckText(absl::string_view what, absl::string_view text, size_t max_bytes) {
   if (text.empty()) return absl::InvalidArgumentError(absl::StrCat(what, " is empty"));
   const auto refused = [&](const auto&... why) {

@@ -46,8 +46,8 @@ class VersionLabel {
   std::string text_;
 };
 
-// What a reader asks for. `back`: so many published versions before the latest, of those that the
-// server knows (after its restart: that somebody holds).
+// The latest version that a reader asks for. `back`: so many published versions before the latest,
+// of those that the server knows (after its restart: that somebody holds).
 struct LatestVersion {
   uint32_t back = 0;
   friend auto operator<=>(const LatestVersion&, const LatestVersion&) = default;
@@ -74,7 +74,7 @@ struct VersionInfo {
 // INVALID_ARGUMENT when empty, longer than kMaxNameBytes, not UTF-8 or with white space or control
 // characters. `what` names the thing in the message ("run", "group").
 absl::Status ValidateName(absl::string_view what, absl::string_view name);
-// Of keys and values together.
+// The bytes of keys and values together.
 size_t BytesOf(const Attributes& attributes);
 // INVALID_ARGUMENT when keys and values exceed kMaxAttributesBytes together.
 absl::Status ValidateAttributes(const Attributes& attributes);

@@ -1,5 +1,5 @@
-// What a frame may carry at most. A sender stays below these (it cuts text and coarsens progress),
-// a receiver refuses what exceeds them.
+// The limits of what a frame carries. A sender stays below these (it cuts text and coarsens
+// progress), a receiver refuses what exceeds them.
 #ifndef TH_WIRE_LIMITS_H_
 #define TH_WIRE_LIMITS_H_
 
@@ -10,9 +10,11 @@
 
 namespace th {
 
-// Of one gRPC message, both ways: a layout upload (kMaxLayoutBytes, 64 MiB) with its frame.
+// The limit of one gRPC message, both ways: a layout upload (kMaxLayoutBytes, 64 MiB) with its
+// frame.
 inline constexpr int kMaxMessageBytesOnWire = 80 << 20;
-// What may be under way on one stream before its receiver has taken it, both ways: a large layout
+// The bytes that may be under way on one stream before its receiver has taken them, both ways: a
+// large layout
 // (64 MiB) crosses 30 ms in two seconds. Fixed, because gRPC's own estimate of the path (BDP) asks
 // for a ping and its answer with every heartbeat that arrives.
 inline constexpr int kHttp2WindowBytes = 1 << 20;

@@ -19,7 +19,7 @@ namespace th {
     };                                                   \
     return tie(x) == tie(y);                             \
   }
-// Of a message that has its own equality: its fields alone.
+// For a message that has its own equality: names its fields alone.
 #define TH_WIRE_FIELDS(Type, ...)                                \
   [[maybe_unused]] inline void NameFieldsOf(const Type& value) { \
     [[maybe_unused]] const auto& [__VA_ARGS__] = value;          \

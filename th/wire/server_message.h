@@ -1,4 +1,4 @@
-// What the server says to a worker, to and from protobuf. See wire.h for the rules.
+// Messages of the server to a worker, to and from protobuf. See wire.h for the rules.
 #ifndef TH_WIRE_SERVER_MESSAGE_H_
 #define TH_WIRE_SERVER_MESSAGE_H_
 

@@ -27,7 +27,7 @@ using ::th::testing::StatusIs;
 
 constexpr int kRounds = 200;
 
-// What the peer reads: through bytes, as on the wire.
+// The message as the peer reads it: through bytes, as on the wire.
 template <typename Message>
 Message ThroughBytes(const Message& message) {
   Message out;

@@ -1,4 +1,4 @@
-// What a worker says, to and from protobuf. See wire.h for the rules.
+// Messages of a worker, to and from protobuf. See wire.h for the rules.
 #ifndef TH_WIRE_WORKER_MESSAGE_H_
 #define TH_WIRE_WORKER_MESSAGE_H_
 

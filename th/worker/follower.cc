@@ -57,7 +57,7 @@ absl::Status CheckStagingLimit(uint64_t limit_bytes, const std::vector<ShardLayo
       ": no version could ever be staged; give at least ", ExactByteSizeText(largest)));
 }
 
-// Who copies nothing for want of room gains nothing by the limit that it was given.
+// A follower that copies nothing for want of room gains nothing by the limit that it was given.
 void WarnOfVainLimit(uint64_t offload_limit_bytes, const std::vector<ShardLayout>& layouts) {
   const uint64_t largest = LargestOf(layouts);
   if (offload_limit_bytes == 0 || offload_limit_bytes >= largest) return;

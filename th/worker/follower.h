@@ -68,7 +68,7 @@ class Follower {
   // Into the buffers, or beside them if it stages: the latest version, if there is another than the
   // one held; nothing when it was stopped.
   absl::StatusOr<std::optional<GroupUpdate>> Receive();
-  // What is staged; nothing when it was stopped.
+  // Moves the staged version in; nothing when it was stopped.
   absl::StatusOr<std::optional<GroupUpdate>> MoveIn();
   absl::StatusOr<std::string> Save(const VersionInfo& version);
   // Says why a try failed, once; OK where the next one may do better, else why.

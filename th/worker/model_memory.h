@@ -24,7 +24,7 @@ namespace th {
 
 class ModelMemory {
  public:
-  // What AssembleShards refuses; RESOURCE_EXHAUSTED.
+  // Memory for a whole model. Errors of AssembleShards; RESOURCE_EXHAUSTED.
   static absl::StatusOr<ModelMemory> Allocate(std::vector<ShardLayout> layouts);
 
   const std::vector<ShardLayout>& layouts() const { return layouts_; }

@@ -28,7 +28,7 @@ namespace th {
 absl::StatusOr<std::vector<ShardLayout>> FetchLayouts(Controller& controller,
                                                       const VersionShards& shards);
 
-// What the ranks' updates came to together.
+// The results of the ranks' updates together.
 struct GroupUpdate {
   std::vector<UpdateResult> ranks;
 

@@ -1,6 +1,6 @@
-// What members of this process log about transfers: a line for each reader that a rank admits,
-// refuses or lets go, with the event that the reader and the server name too; and what of this host
-// their transports do without.
+// The log lines of this process's members about transfers: a line for each reader that a rank
+// admits, refuses or lets go, with the event that the reader and the server name too; and what of
+// this host their transports do without.
 //
 //   ClientOptions options = ...;
 //   options.on_reader = LogReaders("trainer/0");

@@ -14,7 +14,7 @@
 namespace th {
 namespace {
 
-// Of each question: who ends a process does not want to wait for a server.
+// The limit of each question: a user who ends a process does not want to wait for a server.
 constexpr absl::Duration kPatience = absl::Seconds(1);
 constexpr size_t kMaxAnswers = 100;  // that are read of a server with much to tell
 

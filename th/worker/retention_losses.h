@@ -21,7 +21,7 @@
 
 namespace th {
 
-// What the server noted as lost with `group` or one of its ranks, in its words. Pure.
+// The events of losses with `group` or one of its ranks, in the server's words. Pure.
 std::vector<std::string> LossesOf(const RecentEvents& events, absl::string_view group);
 
 class RetentionLosses {

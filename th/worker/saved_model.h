@@ -13,7 +13,7 @@
 
 namespace th {
 
-// That `folder` can take so many bytes: it does not exist or is empty (else ALREADY_EXISTS), and
+// OK when `folder` can take so many bytes: it does not exist or is empty (else ALREADY_EXISTS), and
 // its file system has room (else RESOURCE_EXHAUSTED naming both figures). NOT_FOUND: no such
 // parent. PERMISSION_DENIED or what else the system says: no folder can be made there, as one is
 // tried.

@@ -17,7 +17,7 @@ uint64_t ElementCount(const std::vector<int64_t>& shape) {
   return count;
 }
 
-// What a part covers of the whole: a box of elements.
+// The box of elements that a part covers of the whole.
 struct Box {
   const std::vector<int64_t>& begin;
   const std::vector<int64_t>& shape;

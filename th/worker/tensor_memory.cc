@@ -13,7 +13,7 @@
 namespace th {
 namespace {
 
-// What vector instructions and direct I/O like; tensors of a framework are aligned so too.
+// The alignment that vector instructions and direct I/O like; tensors of a framework have it too.
 constexpr uint64_t kTensorAlignment = 64;
 
 uint64_t RoundUp(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / unit * unit; }

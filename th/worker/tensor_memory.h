@@ -34,7 +34,7 @@ class TensorMemory {
       ReadersMay readers_may = ReadersMay::kCopy);
 
   const std::vector<Tensor>& tensors() const { return tensors_; }
-  // Of the storages: what a reader would receive.
+  // The bytes of the storages: what a reader would receive.
   uint64_t bytes() const { return bytes_; }
 
  private:

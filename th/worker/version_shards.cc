@@ -55,7 +55,7 @@ std::string WholeForms(const CatalogVersion& version) {
   return forms.empty() ? "none" : absl::StrJoin(forms, ", ");
 }
 
-// Of the versions on offer the newest that can be had in this form; null: none.
+// The newest version that can be had in this form; null when there is none.
 const CatalogVersion* NewestHeld(const Catalog& catalog, const ModelKey& key,
                                  absl::string_view form) {
   const CatalogModel* model = FindModel(catalog, key);
@@ -67,7 +67,7 @@ const CatalogVersion* NewestHeld(const Catalog& catalog, const ModelKey& key,
   return nullptr;
 }
 
-// What there is to do about a version that nobody holds.
+// The advice on a version that nobody holds.
 std::string WayOut(const Catalog& catalog, const ModelKey& key, const CatalogVersion& version,
                    absl::string_view form) {
   const std::string again =

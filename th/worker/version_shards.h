@@ -31,7 +31,7 @@ struct VersionShards {
 absl::StatusOr<VersionShards> FindVersionShards(const Catalog& catalog, const ModelKey& key,
                                                 VersionSequence sequence, absl::string_view form);
 
-// Who has the whole of a version in a form, by group.
+// The holders of the whole of a version in a form, by group.
 struct VersionHolders {
   std::vector<std::string> connected;     // to the server, in every rank
   std::vector<std::string> disconnected;  // a rank has lost the server and may come back

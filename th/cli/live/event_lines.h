@@ -9,7 +9,8 @@
 
 namespace th {
 
-// Of `asked`, or of all where that is empty: a table, oldest first. Where there is none, why: an
+// The events of `asked`, or all where that is empty, as a table, oldest first. Where there is none,
+// the reason: an
 // operation of another epoch of the server is not remembered by this one.
 std::string EventTable(const RecentEvents& events, EventId asked);
 // Empty where the server that answered is the one that minted `asked`.

@@ -26,7 +26,7 @@ class FillRates {
  public:
   // `now` rises. What the catalog does not list any more is forgotten.
   void Observe(const Catalog& catalog, absl::Time now);
-  // Of one rank, and of all of a replica's ranks together.
+  // The rate of one rank, and of all of a replica's ranks together.
   double BytesPerSecond(const ModelKey& model, const CatalogRank& rank) const;
   double BytesPerSecond(const ModelKey& model, const CatalogReplica& replica) const;
 

@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 constexpr int kOk = 0, kUsage = 2, kNotThere = 4;
-// Of the tensors of MakeModelFolder.
+// The bytes of the tensors of MakeModelFolder.
 constexpr uint64_t kModelBytes = 400'072;
 
 class LiveTest : public CommandsTest {
@@ -28,7 +28,7 @@ class LiveTest : public CommandsTest {
   std::unique_ptr<RunningProgram> Publish() {
     return CommandsTest::Publish(MakeModelFolder("model", 1), "step-1");
   }
-  // Of the reader's operation, as the reader tells it.
+  // Pulls; the event id of the reader's operation, as the reader tells it.
   std::string Pull() {
     const ProgramRun pull = RunTh({"pull", FreshFolder("pulled") + "/here", "--json"});
     EXPECT_EQ(pull.status, kOk) << pull.errors;

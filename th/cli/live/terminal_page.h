@@ -24,7 +24,7 @@ class TerminalPage {
   TerminalPage(const TerminalPage&) = delete;
   TerminalPage& operator=(const TerminalPage&) = delete;
 
-  // Of the terminal, as it is now; zeros in a pipe.
+  // The size of the terminal now; zeros in a pipe.
   PageSize size() const;
   // False: nobody reads any more.
   bool Show(const std::vector<std::string>& lines);

@@ -20,7 +20,7 @@ namespace {
 
 using nlohmann::json;
 
-// Of one replica, so that a line stays a line.
+// The number of sources that are named of one replica, so that a line stays a line.
 constexpr size_t kSourcesNamed = 3;
 
 struct Row {
@@ -28,7 +28,7 @@ struct Row {
   const CatalogReplica* replica = nullptr;
 };
 
-// Who moves first, then who holds the newest.
+// Replicas that move come first, then those that hold the newest version.
 std::vector<Row> RowsOf(const CatalogModel& model) {
   std::vector<Row> rows;
   for (const CatalogVersion& version : model.versions) {

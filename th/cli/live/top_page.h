@@ -1,4 +1,4 @@
-// What `th top` shows, as text and as JSON. Pure: the same catalog and rates give the same page.
+// The page of `th top`, as text and as JSON. Pure: the same catalog and rates give the same page.
 #ifndef TH_CLI_LIVE_TOP_PAGE_H_
 #define TH_CLI_LIVE_TOP_PAGE_H_
 
