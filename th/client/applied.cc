@@ -28,7 +28,7 @@ std::string Describe(const CatalogReplica& replica) {
   return absl::StrCat("is ", replica.state, ", ", held, " of ", bytes, " bytes");
 }
 
-// What the group has instead.
+// The words for what the group has instead.
 std::string DescribeOther(const CatalogModel& model, const std::string& group) {
   for (const CatalogVersion& version : model.versions) {
     for (const CatalogReplica& replica : version.replicas) {

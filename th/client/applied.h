@@ -12,7 +12,7 @@
 
 namespace th {
 
-// Of `groups`, in their order. `model` null: the server knows no such model.
+// The result for `groups`, in their order. `model` null: the server knows no such model.
 AppliedResult FindApplied(const CatalogModel* model, const VersionInfo& version,
                           const std::vector<std::string>& groups);
 

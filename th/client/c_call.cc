@@ -117,7 +117,7 @@ th_status RunNow(ReadCall read, Outs outs) {
   });
 }
 
-// What the thread of an operation, its handle and the handle that it uses share.
+// The state that the thread of an operation, its handle and the handle that it uses share.
 class Operation final : public Running {
  public:
   Operation(OperationSlot slot, std::unique_ptr<EventFd> event, std::shared_ptr<Progress> progress)

@@ -28,7 +28,7 @@
 
 namespace th::c {
 
-// What a call gives, besides its status.
+// The results of a call, besides its status.
 struct Answer {
   th_outcome outcome = TH_NONE;
   std::string json;  // empty: it gives none
@@ -39,7 +39,7 @@ struct Answer {
   std::unique_ptr<th_controller> controller;
 };
 
-// Of an update or stage, while it runs.
+// The progress of an update or stage, while it runs.
 struct Progress {
   std::atomic<uint64_t> bytes_received{0};
   std::atomic<uint64_t> bytes_total{0};
@@ -67,7 +67,7 @@ using ReadCall = absl::FunctionRef<absl::StatusOr<Call>()>;
 
 // Sets all of `outs` to nothing first.
 th_status RunNow(ReadCall read, Outs outs);
-// What `read` refuses; RESOURCE_EXHAUSTED.
+// Starts an operation. Errors of `read`; RESOURCE_EXHAUSTED.
 th_status Start(ReadCall read, th_operation** operation);
 
 // ---- errors, and what is given out

@@ -27,7 +27,7 @@ using th::c::RunNow;
 using th::c::Start;
 using CallOr = absl::StatusOr<Call>;
 
-// Of questions, and of a connection.
+// The time-out of questions, and of a connection.
 constexpr absl::Duration kDefaultTimeout = absl::Seconds(10);
 
 Answer Json(std::string json) {

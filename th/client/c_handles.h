@@ -1,4 +1,4 @@
-// What stands behind the handles of tensorhub.h, and the calls that are under way on each.
+// The objects behind the handles of tensorhub.h, and the calls that are under way on each.
 #ifndef TH_CLIENT_C_HANDLES_H_
 #define TH_CLIENT_C_HANDLES_H_
 

@@ -139,7 +139,7 @@ absl::StatusOr<VersionSequence> ReadSequence(const char* text, absl::string_view
   return std::get<VersionSequence>(selector);
 }
 
-// Of an unpublish or update.
+// Reads the retention options of an unpublish or update.
 template <typename Given, typename Options>
 absl::Status ReadRetention(const Given& given, Options& options) {
   if (given.drop_retained != 0) options.on_retention = OnRetention::kDrop;

@@ -80,7 +80,7 @@ class PulledReceive final : public Running {
     return Give(answer_->json, json);
   }
   void Cancel() { cancellation_.Cancel(); }
-  // What the caller has taken is given back with it.
+  // The slice that the caller has taken is given back with it.
   void End() override {
     Cancel();
     absl::MutexLock lock(&mu_);

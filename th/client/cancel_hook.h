@@ -1,4 +1,4 @@
-// What calls that wait do about the cancellation of their thread (cancellation.h).
+// The hooks by which calls that wait hear of the cancellation of their thread (cancellation.h).
 #ifndef TH_CLIENT_CANCEL_HOOK_H_
 #define TH_CLIENT_CANCEL_HOOK_H_
 

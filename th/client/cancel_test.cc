@@ -1,4 +1,4 @@
-// What calls come to that are cancelled from another thread, and what they leave behind.
+// Calls that are cancelled from another thread end as documented, and leave nothing behind.
 #include <functional>
 #include <memory>
 #include <string>
@@ -44,7 +44,7 @@ class Cancellable {
   ~Cancellable() {
     if (thread_.joinable()) (void)Cancel();
   }
-  // What the call comes to then.
+  // Cancels the call; its status then.
   absl::Status Cancel() {
     cancellation_.Cancel();
     thread_.join();

@@ -138,7 +138,7 @@ Client::~Client() {
     return;
   }
   (void)Leave();  // a server that does not hear it sees the stream end
-  // What th-control still held of this membership is gone then: the last client ends the threads
+  // The references of th-control to this membership are gone then: the last client ends the threads
   // here.
   const std::shared_ptr<Runtime> runtime = impl_->membership->shared_runtime();
   runtime->RunOnControl([] {});

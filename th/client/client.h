@@ -67,7 +67,7 @@
 
 namespace th {
 
-// What one reader of this process's buffers came to. With `event`, the name of the reader's
+// The end of one reader of this process's buffers. With `event`, the name of the reader's
 // operation, the reader's, the server's and this source's logs are read side by side. A value.
 struct ReaderReport {
   enum class What { kAdmitted, kRefused, kReleased };
@@ -190,15 +190,15 @@ struct UnpublishOptions {
   // Readers in flight are cut after this long; the call ends soon after.
   absl::Duration drain_timeout = absl::Seconds(5);
   absl::Duration timeout = absl::Seconds(60);  // for all ranks to come
-  // Of the last replica of a retained version. kOffload: copied to host memory first, under
-  // offload_limit_bytes; without room FAILED_PRECONDITION naming the rank, the buffer still
-  // published, as with DEADLINE_EXCEEDED before anything began. With the server away what it has
-  // named is copied where there is room, and goes where there is none. kDrop: it goes, and with it
-  // the version, also where other ranks of the group ask for kOffload.
+  // The effect on the last replica of a retained version. kOffload: it is copied to host memory
+  // first, under offload_limit_bytes; without room FAILED_PRECONDITION naming the rank, the buffer
+  // still published, as with DEADLINE_EXCEEDED before anything began. With the server away what it
+  // has named is copied where there is room, and goes where there is none. kDrop: it goes, and with
+  // it the version, also where other ranks of the group ask for kOffload.
   OnRetention on_retention = OnRetention::kOffload;
   absl::Duration offload_timeout = kDefaultOffloadTimeout;  // of a copy, beside `timeout`
 };
-// Of this rank's shard, while it arrives.
+// The progress of this rank's shard, while it arrives.
 struct UpdateProgress {
   VersionInfo version;
   uint64_t bytes_received = 0;  // and checked; what is unchanged counts
@@ -241,7 +241,7 @@ struct ApplyOptions {
   absl::Duration offload_timeout = kDefaultOffloadTimeout;
 };
 
-// What Publish came to.
+// The result of Publish.
 struct PublishResult {
   VersionInfo version;
   uint64_t snapshot_bytes = 0;  // 0: it is served in place
@@ -409,7 +409,8 @@ class WeightBuffer {
   VersionInfo version() const;
   uint64_t bytes() const;  // of the distinct storages
   Digest layout_digest() const;
-  // Of host memory that the buffer is published from; 0: it is in place, or not published.
+  // The bytes of host memory from which the buffer is published; 0: it is in place, or not
+  // published.
   uint64_t snapshot_bytes() const;
   // How its GPU memory is registered with transports, or why it is staged, for logs: "ibverbs:
   // memory of GPU 0000:3b:00.0 registered by DMA-BUF with mlx5_0". Empty: nothing to say.
@@ -498,7 +499,8 @@ class Client {
   // "host:port" at which this process's data plane is reached over TCP; empty where it does not use
   // TCP.
   std::string data_endpoint() const;
-  // What of this host the data plane does without, each with the reason, for logs: a transport that
+  // The parts of this host that the data plane does without, each with the reason, for logs: a
+  // transport that
   // could not begin, an RDMA device that cannot be used ("ibverbs: mlx5_1: port 1 is down ...").
   std::vector<std::string> left_out() const;
 
@@ -546,7 +548,7 @@ class Controller {
 
   // Models, versions and who holds them: of the options' run and model, all where they are empty.
   absl::StatusOr<Catalog> List(absl::Duration timeout = absl::Seconds(10));
-  // What happened of late in the run and model of the options, oldest first. `id` empty: all
+  // The recent events in the run and model of the options, oldest first. `id` empty: all
   // operations. Ask on with `after` = the answer's `last`; another epoch counts from 1 again.
   absl::StatusOr<RecentEvents> Events(uint64_t after = 0, EventId id = {},
                                       absl::Duration timeout = absl::Seconds(10));

@@ -1,4 +1,4 @@
-// What stands behind the handles of client.h.
+// The objects behind the handles of client.h.
 #ifndef TH_CLIENT_CLIENT_STATE_H_
 #define TH_CLIENT_CLIENT_STATE_H_
 

@@ -1,4 +1,4 @@
-// What a controller says of servers that are none; what it does with good ones is in client_test.
+// A controller refuses servers that are none; what it does with good ones is in client_test.
 #include <memory>
 #include <string>
 

@@ -30,7 +30,7 @@ absl::Status BadAddress(absl::string_view address) {
 
 constexpr int64_t kMostPort = 65535;
 
-// What else is wrong with the address comes first.
+// The error of a port; what else is wrong with the address comes first.
 absl::Status BadPort(absl::string_view whose, absl::string_view address, int64_t port) {
   return absl::InvalidArgumentError(absl::StrCat(
       whose, " address ", Quoted(address), " has the port ", port, ": ports are 1 to ", kMostPort));

@@ -69,7 +69,7 @@ absl::Status CheckTransports(const std::vector<std::string>& wanted) {
   return absl::OkStatus();
 }
 
-// What says how to use RDMA would be of no effect without it.
+// Refuses options that say how to use RDMA where it is not used: they would be of no effect.
 absl::Status CheckRdma(const DataPlaneOptions& wanted) {
   const auto without = [&](absl::string_view option) {
     return absl::InvalidArgumentError(absl::StrCat("option ", option,

@@ -77,8 +77,8 @@ class DataPlane {
   // The reasons, by name, of the transports that could not begin and were left out. OUT_OF_RANGE:
   // of one that is of no use in this process.
   const std::map<std::string, absl::Status>& absent_transports() const { return absent_; }
-  // What of this host the transports do without, for logs: "ibverbs: mlx5_1: port 1 is down ...".
-  // Those that are of no use in this process are not named.
+  // The parts of this host that the transports do without, for logs: "ibverbs: mlx5_1: port 1 is
+  // down ...". Those that are of no use in this process are not named.
   std::vector<std::string> LeftOut() const;
   bool strict_transport() const { return options_.strict_transport; }
   // Where others can read our buffers, the endpoint that they try first before the others.

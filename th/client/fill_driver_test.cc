@@ -41,7 +41,7 @@ class FillDriverTest : public ::testing::Test {
     buffer_->store()->BeginFill(BufferGeneration(1), SegmentSet());
   }
 
-  // Of the content that the buffer has now, which counts as received.
+  // Starts a fill of the content that the buffer has now, which counts as received.
   StartFill OrderThatHasEverything() {
     const std::atomic<bool> never{false};
     buffer_->store()->Publish(BufferGeneration(1));

@@ -20,7 +20,7 @@ constexpr int kKeepAliveTimeoutMs = 5'000;
 // gRPC's own back-off would make a restarted server wait for up to two minutes.
 constexpr int kReconnectFirstMs = 50;
 constexpr int kReconnectMaxMs = 500;
-// Of one attempt to connect. gRPC calls it the minimal back-off.
+// The time of one attempt to connect. gRPC calls it the minimal back-off.
 constexpr int kConnectTimeoutMs = 2'000;
 constexpr int kResolveAgainAfterMs = 1'000;
 

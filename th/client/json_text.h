@@ -1,4 +1,4 @@
-// What the client tells, as JSON text for callers in other languages. Bytes that are no UTF-8 are
+// The client's values as JSON text for callers in other languages. Bytes that are no UTF-8 are
 // replaced.
 #ifndef TH_CLIENT_JSON_TEXT_H_
 #define TH_CLIENT_JSON_TEXT_H_

@@ -141,7 +141,7 @@ absl::Status LocalBuffer::Rebind(const TensorBinding& binding) {
   device_ = binding.device;
   detached_ = false;
   if (device_ != nullptr && staging_ == nullptr) staging_ = SharedDeviceStaging();
-  // What was registered goes first: new memory at the same address must not be taken for it.
+  // The old registration goes first: new memory at the same address must not be taken for it.
   AttachAgain();
   return absl::OkStatus();
 }

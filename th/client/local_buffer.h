@@ -47,10 +47,10 @@ class LocalBuffer : public std::enable_shared_from_this<LocalBuffer> {
     std::string form;
     BindingOptions binding_options;
     TensorBinding binding;
-    // What the storages lie in when that is not the caller's; ends with the buffer.
+    // The memory in which the storages lie when it is not the caller's; ends with the buffer.
     std::shared_ptr<void> memory = nullptr;
-    // Of a streaming reader: what its fill receives passes through here and the store holds
-    // nothing.
+    // The ring of a streaming reader: what its fill receives passes through here and the store
+    // holds nothing.
     std::shared_ptr<SegmentRing> ring = nullptr;
     // A reader that attaches has one: its fill receives nothing, and puts what it has mapped there.
     std::shared_ptr<MappingTarget> mapping = nullptr;
@@ -72,7 +72,7 @@ class LocalBuffer : public std::enable_shared_from_this<LocalBuffer> {
   const std::shared_ptr<MappingTarget>& mapping() const { return spec_.mapping; }
   bool owns_memory() const { return spec_.memory != nullptr; }
   std::atomic<uint64_t>& bytes_sent() { return bytes_sent_; }
-  // Of host memory that it is published from; 0: the caller's own is.
+  // The bytes of host memory from which it is published; 0: the caller's own is.
   uint64_t snapshot_bytes() const { return snapshot_bytes_.load(); }
   // See WeightBuffer::gpu_registrations.
   std::vector<std::string> gpu_registrations() const {
@@ -110,7 +110,7 @@ class LocalBuffer : public std::enable_shared_from_this<LocalBuffer> {
   // The caller's memory, as it is bound now. The copies are for any thread.
   std::vector<void*> storages() const { return storages_; }
   StorageMemory memory() const { return {.regions = regions_, .device = device_}; }
-  // What is published next is served from `storages`, which lie in `memory`, until the buffer is
+  // The next publication is served from `storages`, which lie in `memory`, until the buffer is
   // writable again. Only while nothing is served or filled.
   absl::Status BindSnapshot(std::vector<void*> storages, std::shared_ptr<void> memory);
   // Back to the caller's memory.
@@ -134,7 +134,7 @@ class LocalBuffer : public std::enable_shared_from_this<LocalBuffer> {
   // Runs `task` when no fill is being stopped and the memory is the buffer's alone: at once, or
   // after FillStopped, or once memory that readers have attached was renewed.
   void WhenQuiet(std::function<void()> task);
-  // What the last fill came to, once.
+  // The status of the last fill, once.
   FillStatus TakeFillStatus();
 
  private:
@@ -195,7 +195,7 @@ class LocalBuffer : public std::enable_shared_from_this<LocalBuffer> {
   bool content_stands_ = false;  // what was published or filled last has not been written since
   std::shared_ptr<std::atomic<bool>> stop_sealing_;  // shared with th-seal
   std::shared_ptr<FillDriver> fill_;
-  // What the store could serve when the fill began; none once that has written a byte.
+  // The segments that the store could serve when the fill began; none once that has written a byte.
   std::optional<SegmentSet> before_fill_;
   FillStatus last_fill_;
   bool status_taken_ = false;                  // of `fill_`, which its operation has outrun

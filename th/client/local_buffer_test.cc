@@ -1,4 +1,4 @@
-// What a registered buffer lets others read, as the session's word about it changes.
+// A registered buffer lets others read as the session's word about it says.
 #include "th/client/local_buffer.h"
 
 #include <atomic>

@@ -139,8 +139,8 @@ class Membership final : public SessionAccess,
   // FAILED_PRECONDITION as Rebind; DEADLINE_EXCEEDED: a GPU still reads it, and IsAsleep says
   // whether the buffer has fallen asleep all the same.
   absl::Status Sleep(LocalBuffer& buffer);
-  // What lies now where the buffer's memory lay when it fell asleep: `before` is that memory,
-  // `storages` are its addresses.
+  // The binding of what lies now where the buffer's memory lay when it fell asleep: `before` is
+  // that memory, `storages` are its addresses.
   using BindWhereItLay = absl::FunctionRef<absl::StatusOr<TensorBinding>(
       const StorageMemory& before, std::vector<void*> storages)>;
   // Wakes a buffer whose memory is there again. `bind` runs once, on this thread, while nobody else
@@ -239,7 +239,7 @@ class Membership final : public SessionAccess,
   // OK if the buffer's memory may be changed for another now. Runs on th-control.
   absl::Status CanChangeMemory(const LocalBuffer& buffer);
   absl::Status CheckCanRebind(BufferId buffer) const ABSL_SHARED_LOCKS_REQUIRED(mu_);
-  // What a buffer's memory is claimed for, by one thread at a time.
+  // The purpose for which one thread at a time claims a buffer's memory.
   enum class Claim : uint8_t {
     kRebind,    // it is changed for another, which also wakes the buffer
     kSleep,     // it is withdrawn from the data plane
@@ -253,7 +253,7 @@ class Membership final : public SessionAccess,
   // kSleep as it is, and not for kSnapshot; for kWake no other is.
   absl::Status ClaimMemory(const LocalBuffer& buffer, Claim claim);
   void ReleaseMemory(const LocalBuffer& buffer);
-  // Of a buffer that is claimed: its memory is `binding` from now on, and it is awake.
+  // Binds a buffer that is claimed: its memory is `binding` from now on, and it is awake.
   absl::Status BindAwake(LocalBuffer& buffer, const TensorBinding& binding);
   // Has the session take the caller's word for the content, once no GPU writes it any more.
   absl::Status LeaveUndefined(const LocalBuffer& buffer);

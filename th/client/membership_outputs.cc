@@ -1,4 +1,4 @@
-// What the session asks for, carried out on th-control.
+// The outputs of the session, carried out on th-control.
 #include <utility>
 #include <variant>
 #include <vector>
@@ -296,7 +296,7 @@ void Membership::Do(OperationDone done) {
   // The caller may write or read the buffer next: nothing may land in it any more.
   buffer->WhenQuiet([self = shared_from_this(), call, buffer = buffer.get()] {
     if (call->done.kind == OperationKind::kUpdate) call->fill = buffer->TakeFillStatus();
-    // Of memory that the caller may free next it has to know what still reads it.
+    // The caller may free the memory next, so it has to know what still reads it.
     if (call->done.kind == OperationKind::kUnpublish && call->done.status.ok()) {
       call->done.status = buffer->device_status();
     }

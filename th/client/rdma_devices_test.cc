@@ -29,7 +29,7 @@ using ::th::testing::Worker;
 
 constexpr size_t kShardBytes = 4'000'000;
 
-// What the device has sent since it exists.
+// The packets that the device has sent since it exists.
 uint64_t PacketsOf(const std::string& device) {
   const std::string path =
       absl::StrCat("/sys/class/infiniband/", device, "/ports/1/hw_counters/sent_pkts");

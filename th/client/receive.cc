@@ -182,7 +182,7 @@ absl::StatusOr<ReceiveResult> StreamReader::Run(Membership& membership, LocalBuf
   return Result();
 }
 
-// What a receive needs before it can take part in its group's operation.
+// The preparation of a receive, before it can take part in its group's operation.
 struct Preparation {
   std::shared_ptr<const ShardLayout> layout;
   ReceivePlan plan;

@@ -1,6 +1,6 @@
-// What Client::Receive takes and gives: a version, or some of its tensors, through a little host
-// memory, for engines that load weights by name and have no buffer of the shard's layout. Values;
-// what Receive returns and refuses stands with it in client.h.
+// The values that Client::Receive takes and gives. It receives a version, or some of its tensors,
+// through a little host memory, for engines that load weights by name and have no buffer of the
+// shard's layout. What Receive returns and refuses stands with it in client.h.
 //
 //   std::map<std::string, std::string> parts;  // tensors that come in more than one slice
 //   TH_ASSIGN_OR_RETURN(
@@ -44,7 +44,8 @@ struct ReceiveOptions {
   uint32_t rank = 0;
   // Names, or patterns with * ? [a-z]. Empty: all. Tied names come each under its own name.
   std::vector<std::string> tensors;
-  // Of host memory for what has arrived and is not taken yet; at least one segment of the shard.
+  // The limit of host memory for what has arrived and is not taken yet; at least one segment of the
+  // shard.
   uint64_t limit_bytes = uint64_t{64} << 20;
   // For all of it, the time that `take` needs included.
   absl::Duration timeout = absl::Minutes(10);

@@ -1,4 +1,4 @@
-// What all clients and controllers of a process share: its threads. Made by the first of them,
+// The threads that all clients and controllers of a process share. Made by the first of them,
 // ended with the last.
 //
 //   th-control   carries out what the sessions ask for, runs timers; all gRPC objects are made here

@@ -21,7 +21,7 @@
 namespace th {
 namespace {
 
-// What every HTTP/2 client says first: the preface and an empty SETTINGS frame.
+// The first words of every HTTP/2 client: the preface and an empty SETTINGS frame.
 constexpr absl::string_view kFirstWords{"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0", 33};
 // The type of a SETTINGS frame, with which a server answers, and its place.
 constexpr size_t kFrameTypeAt = 3;

@@ -16,7 +16,7 @@ namespace th {
 // Long beside what a server takes, short beside what its caller has waited.
 inline constexpr absl::Duration kProbeTimeout = absl::Seconds(1);
 
-// What WhyNoServer says of a server that answers by now.
+// The answer of WhyNoServer where a server answers by now.
 inline constexpr absl::string_view kServerAnswers = "a gRPC server answers there now; try again";
 
 // Looks the host up, connects, and listens to what answers gRPC's first words, for so long at most

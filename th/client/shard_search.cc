@@ -10,10 +10,10 @@
 namespace th {
 namespace {
 
-// Of one answer of the server while the shard is looked up.
+// The longest wait for one answer of the server while the shard is looked up.
 constexpr absl::Duration kLongestAnswer = absl::Seconds(10);
 
-// What is left until `deadline` for one of them.
+// The time that is left until `deadline` for one of them.
 absl::Duration TimeForAnswer(absl::Time deadline) {
   return std::clamp(deadline - MonotonicNow(), absl::Milliseconds(1), kLongestAnswer);
 }

@@ -1,4 +1,4 @@
-// What Receive and Attach begin with: which shard is meant, and its tensors.
+// The first step of Receive and Attach: which shard is meant, and its tensors.
 #ifndef TH_CLIENT_SHARD_SEARCH_H_
 #define TH_CLIENT_SHARD_SEARCH_H_
 
@@ -27,7 +27,7 @@ struct ShardToRead {
   std::shared_ptr<const ShardLayout> layout;                     // shared with the client's cache
 };
 
-// What the other ranks of the group hear, which may have found something meanwhile.
+// The error that the other ranks of the group hear, which may have found something meanwhile.
 inline absl::Status NothingFound() {
   return absl::AbortedError("found nothing to receive when it began; ask again");
 }

@@ -46,7 +46,7 @@ TEST(SlowSourceTest, AReaderLeavesItForOneThatIsFaster) {
   Worker reader = Worker::Make(server, "reader", TestShard(kBytes), kUplink);
   trainer.shard.FillWith(5);
   ASSERT_OK(trainer.PublishAndWait(1));
-  // What the trainer gives this one is what the reader is compared with.
+  // The reader is compared with what the trainer gives this one.
   ASSERT_OK(slow.buffer.Update(Latest()).status());
 
   BackgroundUpdate update(reader);  // a rollout that holds it comes before the trainer

@@ -6,7 +6,7 @@
 
 namespace th {
 
-// What it is (TensorSpec) and where its bytes lie in this process.
+// A tensor: what it is (TensorSpec) and where its bytes lie in this process.
 struct Tensor : TensorSpec {
   void* data = nullptr;  // may be null only when it has no bytes
 };

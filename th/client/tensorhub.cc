@@ -31,7 +31,7 @@ using th::c::RunNow;
 using th::c::Start;
 using CallOr = absl::StatusOr<Call>;
 
-// What gives nothing but its status.
+// The answer of a call that gives nothing but its status.
 Answer Nothing() { return {}; }
 
 absl::StatusOr<Answer> Only(const absl::Status& status) {
@@ -204,7 +204,7 @@ CallOr Rebind(th_buffer* buffer, const th_tensor* tensors, size_t count) {
               &buffer->running};
 }
 
-// Of an update or stage, for th_operation_progress.
+// Follows an update or stage, for th_operation_progress.
 template <typename Options>
 std::shared_ptr<th::c::Progress> Follow(Options& options) {
   auto progress = std::make_shared<th::c::Progress>();

@@ -1,4 +1,4 @@
-// What the client's tests share: a reference server in this process, and shards in memory.
+// The common parts of the client's tests: a reference server in this process, and shards in memory.
 #ifndef TH_CLIENT_TEST_CLUSTER_H_
 #define TH_CLIENT_TEST_CLUSTER_H_
 

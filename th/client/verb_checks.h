@@ -1,4 +1,4 @@
-// What the verbs of a WeightBuffer have in common: refusals, and how long one waits at most.
+// The common part of the verbs of a WeightBuffer: refusals, and how long one waits at most.
 #ifndef TH_CLIENT_VERB_CHECKS_H_
 #define TH_CLIENT_VERB_CHECKS_H_
 
@@ -18,7 +18,8 @@ inline absl::Status Unanswered(absl::string_view verb) {
   return absl::DeadlineExceededError(absl::StrCat(verb, " did not end in time"));
 }
 
-// Of an unpublish, update or apply. Each copy that it waits for gives it its time anew.
+// The longest wait of an unpublish, update or apply. Each copy that it waits for gives it its time
+// anew.
 template <typename Options>
 absl::Duration LongestWait(const Options& options) {
   const absl::Duration once = options.timeout + options.drain_timeout;

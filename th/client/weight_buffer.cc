@@ -207,7 +207,8 @@ absl::Status WeightBuffer::Unpublish(UnpublishOptions options) {
   }
   const absl::StatusOr<std::shared_ptr<Call>> call =
       StartUnpublish(*impl_->membership, *impl_->buffer, options, nullptr);
-  // Who hears that nothing is published may write, also after an unpublish that ran out of time.
+  // A caller that hears that nothing is published may write, also after an unpublish that ran out
+  // of time.
   if (!call.ok()) impl_->membership->AwaitWritable(*impl_->buffer);
   TH_RETURN_IF_ERROR(call.status());
   if (!(*call)->Wait(LongestWait(options))) return Unanswered("unpublish");

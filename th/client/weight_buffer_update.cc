@@ -22,7 +22,7 @@ using Then = std::function<void(Call&)>;
 using Done = ResultCallback<UpdateResult>;
 using BufferPtr = std::shared_ptr<LocalBuffer>;
 
-// What an update that was staged has left for its second half, at least.
+// An update that was staged has at least this long for its second half.
 constexpr absl::Duration kLeastApplyTime = absl::Seconds(1);
 
 CallPtr NewCall(Membership& membership, std::function<void(const UpdateProgress&)> on_progress,

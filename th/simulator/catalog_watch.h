@@ -28,7 +28,7 @@ class CatalogWatch {
  public:
   explicit CatalogWatch(Cluster* cluster) : cluster_(cluster) {}  // outlives it
 
-  // What is wrong is told to the cluster's checker, once.
+  // Reports what is wrong to the cluster's checker, once.
   void Look();
 
  private:
@@ -38,7 +38,7 @@ class CatalogWatch {
     VersionSequence version;
     friend auto operator<=>(const Held&, const Held&) = default;
   };
-  // What all ranks of a group hold and can tell.
+  // The versions that all ranks of a group hold and can report.
   std::set<Held> Served() const;
   std::set<Held> Listed() const;
 

@@ -48,11 +48,11 @@ struct ClusterSpec {
   RegistryLimits registry;
   SessionLimits session;
   ReplicatorLimits replicator;
-  // Of every shard.
+  // The size of every shard.
   uint64_t segment_count = 16;
   uint64_t segment_bytes = kMinSegmentBytes;
-  // What a segment weighs on the links; 0: segment_bytes. So a few segments stand for a large
-  // shard.
+  // The bytes that a segment weighs on the links; 0: segment_bytes. So a few segments stand for a
+  // large shard.
   uint64_t wire_bytes_per_segment = 0;
   absl::Duration sealing_time = absl::Milliseconds(20);
   // How long what is on its way may go on landing after a fill was told to stop, at most: drawn for
@@ -61,7 +61,7 @@ struct ClusterSpec {
   // Every rank whose number is a multiple of it is of a release that does not list its sums; 0:
   // none.
   uint32_t lists_no_sums_every = 0;
-  // Of every worker, at least one: readers try one after the other.
+  // The endpoints of every worker, at least one: readers try one after the other.
   int endpoints = 1;
   // Registry::CheckInvariants runs after every so many of its events and at the end of every epoch.
   // Each check looks at the whole fleet.
@@ -129,7 +129,7 @@ class Cluster {
   SimulatedWorker* FindWorker(const std::string& address) const;
   std::shared_ptr<const ShardLayout> LayoutOf(int shard);
   TransferId NextTransfer() { return TransferId(++transfers_); }
-  // Of one fill, see ClusterSpec::stopping_time. Zero for every other one.
+  // The time that one fill takes to stop, see ClusterSpec::stopping_time. Zero for every other one.
   absl::Duration DrawStoppingTime();
 
  private:

@@ -77,7 +77,7 @@ class Fabric {
     LinkId inside;
     double up_factor = 1, down_factor = 1;
     bool cut = false;
-    // Of each adapter.
+    // The rates of each adapter.
     double up_now() const { return cut ? 0 : rates.up * up_factor; }
     double down_now() const { return cut ? 0 : rates.down * down_factor; }
   };

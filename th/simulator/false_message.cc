@@ -12,7 +12,7 @@ namespace {
 constexpr absl::Duration kTimeout = absl::Seconds(5);
 constexpr uint64_t kSegmentsThatNobodyHas = 1'000'000;
 
-// Of the operation under way, or of one before or after it.
+// The key of the operation under way, or of one before or after it.
 OperationKey KeyNear(SeededRandom* random, const SimulatedWorker& worker) {
   OperationKey key = worker.newest_operation();
   key.buffer = worker.buffer_id();

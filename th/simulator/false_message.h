@@ -1,4 +1,4 @@
-// What a broken or hostile worker may say to the server: well-formed, and not so.
+// Messages of a broken or hostile worker to the server: well-formed, and not so.
 #ifndef TH_SIMULATOR_FALSE_MESSAGE_H_
 #define TH_SIMULATOR_FALSE_MESSAGE_H_
 

@@ -1,5 +1,5 @@
-// What goes wrong in one random run, and when: drawn from the seed before the run, so that leaving
-// a fault out changes nothing about the others and a failing schedule can be shortened.
+// The faults of one random run, with their times: drawn from the seed before the run, so that
+// leaving a fault out changes nothing about the others and a failing schedule can be shortened.
 #ifndef TH_SIMULATOR_FAULT_SCHEDULE_H_
 #define TH_SIMULATOR_FAULT_SCHEDULE_H_
 
@@ -72,9 +72,9 @@ inline constexpr uint64_t kMinFaults = 3, kMaxFaults = 10;
 inline constexpr absl::Duration kMinFaultLasting = absl::Milliseconds(50);
 inline constexpr absl::Duration kMaxFaultLasting = absl::Seconds(4);
 std::vector<Fault> DrawFaults(SeededRandom* random, absl::Duration duration);
-// Of the kinds that came later, family by family (what breaks, what is registered again, what is
-// slow; whose server is silent, who is replaced meanwhile, what the server loses, what is freed in
-// the middle of a fill, whose path breaks): each in one run of some (kSeedsWithoutFamily + 1, or
+// The kinds that came later are drawn family by family (what breaks, what is registered again, what
+// is slow; whose server is silent, who is replaced meanwhile, what the server loses, what is freed
+// in the middle of a fill, whose path breaks): each in one run of some (kSeedsWithoutFamily + 1, or
 // kSeedsWithoutRareFamily + 1), at most kMaxOfFamily in the order of time. A family is drawn from
 // numbers of its own, so that a seed that was known before it has the same other faults.
 inline constexpr uint64_t kSeedsWithoutFamily = 2, kSeedsWithoutRareFamily = 3, kMaxOfFamily = 4;

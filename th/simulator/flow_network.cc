@@ -153,7 +153,7 @@ void FlowNetwork::GiveRate(Flow& flow, double rate, absl::Time now) {
   SetEnd(flow);
 }
 
-// Of changed_, which is in the order of the links' ids.
+// The narrowest link of changed_, which is in the order of the links' ids.
 FlowNetwork::Link* FlowNetwork::FindNarrowest() {
   Link* narrowest = nullptr;
   double least = std::numeric_limits<double>::infinity();

@@ -52,12 +52,12 @@ class FlowNetwork {
 
   // `route` names each link once. A flow over no link delivers at once.
   FlowId AddFlow(std::vector<LinkId> route);
-  // What it was sending is lost.
+  // The bytes that it was sending are lost.
   void RemoveFlow(FlowId id, absl::Time now);
   // The flow must not be sending.
   void Send(FlowId id, uint64_t bytes, absl::Time now);
   bool sending(FlowId id) const;
-  // What it gets now; 0 when it sends nothing or one of its links does not move.
+  // The rate that it gets now; 0 when it sends nothing or one of its links does not move.
   double FlowRate(FlowId id, absl::Time now);
 
   // When the next chunk is through, if nothing changes before.

@@ -174,18 +174,18 @@ void InvariantChecker::HeardFinished(const SimulatedProcess* who, const GroupOpe
   // So is a call that comes late, and that the group's result cannot answer.
   if (SaysNothingDoneForRank(finished.status)) return;
   const bool unpublish = finished.kind == OperationKind::kUnpublish;
-  // Who waits for a copy has no result yet: a rank that has not heard of it may end the operation
-  // without the server, which then tells all that this is its end.
+  // An unpublish that waits for a copy has no result yet: a rank that has not heard of it may end
+  // the operation without the server, which then tells all that this is its end.
   if (unpublish && finished.must_offload && finished.status.ok()) return;
   Word word{.outcome = finished.outcome,
             .version = finished.version.sequence,
             .code = finished.status.code(),
             .must_offload = finished.must_offload,
             .forgotten = SaysForgotten(finished.status)};
-  // What an unpublish took away is no part of its result: a new server may not know it.
+  // The version that an unpublish took away is no part of its result: a new server may not know it.
   if (unpublish) word.version = VersionSequence();
-  // What failed has no other kind than the rank's own word: ranks that went on alone while there
-  // was no server may have called it differently.
+  // A failed operation has no other kind than the rank's own word: ranks that went on alone while
+  // there was no server may have called it differently.
   if (finished.status.ok()) word.kind = finished.kind;
   Heard(&results_, who, operation, epoch_id, state, word);
   if (finished.status.ok()) Heard(&successes_, who, operation, EpochId(), state, word);

@@ -1,6 +1,6 @@
-// What must hold whatever happens: the cluster tells the checker what it sees, and the checker
-// keeps the first violations, with the moment. The registry's own rules are checked by the registry
-// (Registry::CheckInvariants).
+// The rules that must hold whatever happens: the cluster tells the checker what it sees, and the
+// checker keeps the first violations, with the moment. The registry's own rules are checked by the
+// registry (Registry::CheckInvariants).
 //
 // Not thread-safe.
 #ifndef TH_SIMULATOR_INVARIANT_CHECKER_H_
@@ -105,7 +105,7 @@ class InvariantChecker {
   void Left(const SimulatedProcess* who);
 
  private:
-  // What a rank hears: as far as the ranks of a group have to hear the same.
+  // The part of an answer that all ranks of a group have to hear alike.
   struct Word {
     bool resolved = false;  // else a result
     std::optional<OperationKind> kind;
@@ -117,8 +117,8 @@ class InvariantChecker {
     friend bool operator==(const Word&, const Word&) = default;
     std::string ToString() const;
   };
-  // What some ranks have heard, who, and from which state of the server first; that differs only
-  // where epochs are compared.
+  // An answer that some ranks have heard, who did, and from which state of the server first; that
+  // differs only where epochs are compared.
   struct Told {
     Word word;
     std::vector<const SimulatedProcess*> heard_by;

@@ -1,5 +1,5 @@
-// What the checker lets pass, where a server that has lost its state cannot know better, and what
-// it does not.
+// The checker lets some answers pass where a server that has lost its state cannot know better, and
+// no others.
 #include "th/simulator/invariant_checker.h"
 
 #include <cstdint>

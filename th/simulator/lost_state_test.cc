@@ -126,7 +126,7 @@ TEST(LostStateRulesTest, AGroupThatIsNotListedIsNoticed) {
   const Ranks trainer = cluster.JoinGroup("trainer", 2);
   cluster.PublishAll(trainer, "step-1");
   cluster.LookAtCatalog();
-  // What the rank says now, and nobody else knows, makes the server forget what it holds.
+  // The rank's word, of which nobody else knows, makes the server forget what it holds.
   trainer[0]->SayUnheardForATest(BufferReset{trainer[0]->buffer_id()});
   for (int look = 0; look < 10; ++look) {
     cluster.Run(absl::Milliseconds(500));

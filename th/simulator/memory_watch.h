@@ -32,7 +32,7 @@ class MemoryWatch {
  public:
   explicit MemoryWatch(Cluster* cluster) : cluster_(cluster) {}  // outlives it
 
-  // What is wrong is told to the cluster's checker, once a block.
+  // Reports what is wrong to the cluster's checker, once a block.
   void Look();
 
  private:

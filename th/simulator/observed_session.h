@@ -35,7 +35,7 @@ class ObservedSession : public WorkerSession {
   std::optional<SessionObserver> observer_;
   BufferId callers_;
   std::map<TransferId, BufferId> readers_;  // of which buffer
-  // What the caller's update goes to, once the server has said so.
+  // The version to which the caller's update goes, once the server has said so.
   std::optional<std::pair<OperationKey, VersionSequence>> resolved_;
   GroupGeneration generation_;  // that it was told last
 };

@@ -25,11 +25,11 @@ constexpr absl::Duration kCatalogLook = absl::Seconds(1);
 constexpr absl::Duration kUsualSealing = absl::Milliseconds(30);
 constexpr absl::Duration kSlowSealing = absl::Milliseconds(900);
 constexpr absl::Duration kLongestStop = absl::Milliseconds(100);
-// Of a worker that says what is not so.
+// The time between messages of a worker that says what is not so.
 constexpr absl::Duration kBetweenFalseMessages = absl::Milliseconds(60);
 // Once all is healed, until the last of them has arrived.
 constexpr absl::Duration kLastFalseMessage = absl::Milliseconds(120);
-// Of a worker that stutters: longer than its readers bear, and until the next time.
+// The pauses of a worker that stutters: longer than its readers bear, and until the next time.
 constexpr absl::Duration kStandsStill = absl::Milliseconds(450);
 constexpr absl::Duration kGoesOn = absl::Milliseconds(150);
 // From a cut to what happens behind it, and how long the server is away then.
@@ -85,7 +85,7 @@ class RandomRun {
   void LookAtMemory();
   void LookAtCatalog();
   void HealEverything();
-  // Of what was published before all was healed.
+  // True when the group lacks what was published before all was healed.
   bool LagsBehind(const SimulatedGroup& group) const;
   bool Recovered() const;
   void LetTwinRest();

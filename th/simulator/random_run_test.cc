@@ -18,8 +18,8 @@ using ::testing::IsEmpty;
 const uint64_t kSeeds = testing::UnderSanitizer() ? 200 : 2'000;  // no more is to be found out
 constexpr uint64_t kSeedsPerCase = 50;
 
-// Of all the seeds that this process has run. A shard's seeds must take every step that is not
-// rare; should they miss one, further seeds are run, so that only a step that is lost fails.
+// The coverage of all seeds that this process has run. A shard's seeds must take every step that is
+// not rare; should they miss one, further seeds are run, so that only a step that is lost fails.
 class Coverage : public ::testing::Environment {
  public:
   void Add(const RandomRunResult& result) {

@@ -27,7 +27,7 @@ class ReplicaObserver {
   // It outlives this. Null: nothing is observed.
   explicit ReplicaObserver(TransitionCoverage* coverage) : coverage_(coverage) {}
 
-  // Who says something about which buffer. The names outlive the observer.
+  // A rank that says something about a buffer. The names outlive the observer.
   struct Rank {
     const ModelKey* model = nullptr;
     const RankName* name = nullptr;

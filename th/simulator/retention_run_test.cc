@@ -76,7 +76,7 @@ class VoluntaryRun {
         kRun);
     return watch.versions_saved();
   }
-  // What is kept may be lost.
+  // Runs without the watch: versions that are kept may be lost.
   void RunUnwatched() {
     SetRetention(static_cast<uint32_t>(1 + random_.Below(3)));
     cluster_.Run(kRun);
@@ -99,7 +99,7 @@ class VoluntaryRun {
     }
   }
   const std::vector<std::string>& violations() { return cluster_.checker().violations(); }
-  // Of offload buffers that are there now, of all workers.
+  // The number of offload buffers that are there now, of all workers.
   size_t copies() const {
     size_t copies = 0;
     for (const auto& worker : cluster_.workers()) copies += worker->copies().size();

@@ -17,8 +17,8 @@ struct StepHeld {
   bool named = false;  // by a server; a publication that none names is no version
 };
 
-// What a buffer of the worker holds all of. The end of a fill is heard by the server before the
-// session calls it published.
+// The version that a buffer of the worker holds whole. The end of a fill is heard by the server
+// before the session calls it published.
 StepHeld HeldBy(const SimulatedWorker& worker, BufferId id) {
   const BufferState state = worker.session().buffer_state(id);
   const SimulatedBuffer& buffer = *worker.FindBuffer(id);

@@ -25,7 +25,7 @@ class RetentionWatch {
   void Look();
   // Versions that were ever held whole.
   uint64_t versions_seen() const { return seen_.size(); }
-  // Of those that the policy kept, the ones that some copy alone has held at some moment.
+  // The number of versions kept by the policy that some copy alone has held at some moment.
   uint64_t versions_saved() const { return saved_.size(); }
 
  private:

@@ -26,7 +26,7 @@
 
 namespace th {
 
-// Of one scenario.
+// The limits of one scenario.
 inline constexpr size_t kMaxScenarioBytes = size_t{1} << 20;
 inline constexpr size_t kMaxScenarioSites = 64;
 inline constexpr uint32_t kMaxScenarioHosts = 20'000;
@@ -111,7 +111,7 @@ struct ScenarioEvent {
   };
   Kind kind = Kind::kJoin;
   absl::Duration at;
-  // Of a repeated event, from `at` on; nullopt: it happens once.
+  // The period of a repeated event, from `at` on; nullopt: it happens once.
   std::optional<absl::Duration> every;
   absl::Duration until;
   std::string target;            // a family, a group, a host or a site

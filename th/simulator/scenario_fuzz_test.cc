@@ -15,7 +15,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     FUZZ_CHECK(absl::StartsWith(scenario.status().message(), "f:"));
     return 0;
   }
-  // What RunScenario relies on.
+  // RunScenario relies on these.
   FUZZ_CHECK(scenario->segments >= 1 && scenario->segments <= th::kMaxScenarioSegments);
   FUZZ_CHECK(scenario->segment_bytes * scenario->segments == scenario->shard_bytes);
   FUZZ_CHECK(scenario->end > absl::ZeroDuration() && scenario->end <= th::kMaxScenarioTime);

@@ -1,4 +1,4 @@
-// What a scenario's run came to, as plain values. Times are since the run's start.
+// The result of a scenario's run, as plain values. Times are since the run's start.
 #ifndef TH_SIMULATOR_SCENARIO_RESULT_H_
 #define TH_SIMULATOR_SCENARIO_RESULT_H_
 
@@ -41,8 +41,8 @@ struct ReadResult {
   std::string group;
   std::string label;
   absl::Duration began, ended;
-  // Of the time between, what was spent in a call that stops the group: all of it, or where the
-  // version was staged the apply alone.
+  // The part of the time between that was spent in a call that stops the group: all of it, or where
+  // the version was staged the apply alone.
   absl::Duration stall;
 };
 
@@ -50,7 +50,7 @@ struct VersionResult {
   std::string label;
   absl::Duration published;
   uint32_t groups = 0;  // that moved to it
-  // Of the groups that moved to it; 0: none has. One that joins later asks later.
+  // The slowest of the groups that moved to it; 0: none has. One that joins later asks later.
   absl::Duration slowest_update;
   absl::Duration last_reader;  // the end of the last one, after the publication
 };
@@ -80,11 +80,11 @@ struct ScenarioResult {
   // Sums over ranks: seconds of GPUs, where a rank is one.
   StallTimes TrainerStall() const { return StallOf(true); }
   StallTimes RolloutStall() const { return StallOf(false); }  // spot ones too
-  // What the trainer sent, in replicas, for each version.
+  // The bytes that the trainer sent for each version, in replicas.
   double CopiesSent() const;
   // The slowest of all reads, of its call; 0 without one.
   absl::Duration SlowestRead() const;
-  // Of the latest read to end.
+  // The end of the latest read.
   absl::Duration LastRead() const;
 
  private:

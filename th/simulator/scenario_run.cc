@@ -16,7 +16,7 @@
 namespace th {
 namespace {
 
-// What the binaries ask for at once: PipelineReplicator's request, in bytes of the link.
+// The binaries ask for so much at once: PipelineReplicator's request, in bytes of the link.
 constexpr uint64_t kRequestBytes = uint64_t{4} << 20;
 // The registry's invariants are checked after every event of a small fleet; one check looks at
 // every rank, so of a larger one only after some events.
@@ -326,7 +326,7 @@ WhenSeeding ScenarioRun::WhenSeedingOf(const Reader& reader) const {
   return seeds ? reader.updates->when_seeding : WhenSeeding::kWait;
 }
 
-// Who has nothing to work with gains nothing by a copy.
+// A group that has nothing to work with gains nothing by a copy.
 bool ScenarioRun::Stages(const Reader& reader) const {
   return policy_ == ScenarioPolicy::kNearest && reader.group->family().stages && reader.works;
 }

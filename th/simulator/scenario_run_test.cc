@@ -234,7 +234,7 @@ TEST(ScenarioRunTest, AnUpdateInPlaceIsAStallAllAlong) {
   EXPECT_EQ(result.reads[0].stall, result.reads[0].ended - result.reads[0].began);
 }
 
-// What was staged comes from the next one's own memory, and its picture shows both halves.
+// A staged version comes from the rank's own memory, and its picture shows both halves.
 TEST(ScenarioRunTest, WhatIsStagedIsReceivedOnceAndMovedInFromTheRanksOwnMemory) {
   const ScenarioResult result = RunWell(Fleet(1) + kStaged);
   const RankResult& reader = result.ranks[1];
@@ -268,7 +268,7 @@ TEST(ScenarioRunTest, AVersionThatComesWhileOneIsStagedIsStagedNext) {
   EXPECT_LT(Seconds(result.RolloutStall().total()), 2 * kApply + 4 * kRequests);
 }
 
-// Who joins, or comes back, has nothing that it could work with meanwhile.
+// A group that joins, or comes back, has nothing that it could work with meanwhile.
 TEST(ScenarioRunTest, AGroupWithoutWeightsReceivesItsFirstVersionInPlace) {
   const ScenarioResult joined =
       RunWell(Fleet(1) +
@@ -308,7 +308,7 @@ TEST(ScenarioRunTest, AReaderLeavesASlowUplinkAndNobodyWaitsTwiceAsLong) {
   EXPECT_LT(slow.SlowestRead(), 2 * well.SlowestRead());
 }
 
-// Of the second version on everybody knows, and takes it last.
+// From the second version on everybody knows, and takes it last.
 TEST(ScenarioRunTest, ASlowUplinkIsTheEndOfTheNextChain) {
   const ScenarioResult result = RunWell(Fleet(8) +
                                         "train trainer first=1s step=20s write=1s steps=2\n"

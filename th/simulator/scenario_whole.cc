@@ -14,7 +14,8 @@
 namespace th {
 namespace {
 
-// Who joins after the first publish updates at once.
+// True for an event that makes somebody update: a group that joins after the first publish does at
+// once.
 bool MakesSomebodyUpdate(const Scenario& scenario, const ScenarioEvent& event) {
   using Kind = ScenarioEvent::Kind;
   const bool joins = event.kind == Kind::kJoin || event.kind == Kind::kReplace;

@@ -1,4 +1,4 @@
-// What goes wrong with the server of a random run: it restarts, falls silent, is slow, or comes
+// Faults of the server of a random run: it restarts, falls silent, is slow, or comes
 // back knowing less than it did.
 //
 // Until HealAll; what it has begun by then it ends by itself. Not thread-safe.

@@ -154,7 +154,8 @@ void ServerWatch::Heard(const SimulatedWorker& from, const WorkerMessage& messag
 }
 
 void ServerWatch::NoteStart(const SimulatedWorker& from, const StartOperation& start) {
-  // What it began before it heard that its group counts anew has a number of the old count.
+  // An operation that it began before it heard that its group counts anew has a number of the old
+  // count.
   if (start.group_generation < generations_[&from]) return;
   const OperationOf operation = {&from, start.key};
   if (start.kind == OperationKind::kPublish) NotePublished(from, start.key);
@@ -306,7 +307,7 @@ void ServerWatch::JudgeFinished(const SimulatedWorker& to, const OperationFinish
   }
   NoteLineageSent(to, finished.lineage);
   NoteEnd(to, finished);
-  // What the buffer fills next it fills from whom it is told.
+  // The buffer fills the next version from the sources that it is told.
   std::erase_if(resumed_, [&](const auto& entry) {
     return entry.first == BufferOf{&to, finished.key.buffer};
   });

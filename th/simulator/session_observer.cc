@@ -11,7 +11,7 @@
 namespace th {
 namespace {
 
-// What a buffer that is gone says of itself: no table has a step of it.
+// The description of a buffer that is gone: no table has a step of it.
 constexpr absl::string_view kNoSuchBuffer = "no such buffer";
 
 bool IsOfKind(absl::string_view operation, absl::string_view kind) {

@@ -26,7 +26,7 @@ class SessionObserver {
   SessionObserver(const WorkerSession* session, TransitionCoverage* coverage)
       : session_(session), coverage_(coverage) {}
 
-  // What the session says that it does with a buffer.
+  // The session's description of what it does with a buffer.
   struct Moment {
     PhaseNames operations;  // "update filling", in the order of their numbers
     BufferState state = BufferState::kWritable;
@@ -51,7 +51,7 @@ class SessionObserver {
   };
   Before Look(const Event& event);
   void Saw(const Event& event, const Before& before);
-  // What the session put out after it; nullptr: no more.
+  // Takes an output of the session after the event; nullptr: there are no more.
   void Said(const SessionOutput* output);
 
  private:

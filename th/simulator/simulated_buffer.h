@@ -22,7 +22,7 @@ namespace th {
 // The attribute of a version under which its publisher names the content.
 inline constexpr char kContentAttribute[] = "content";
 
-// What `segment` of shard number `shard` holds in the content of this name. It is its own sum. Of
+// The value of `segment` of shard number `shard` in the content of this name. It is its own sum. In
 // contents with names like "trainer step-3 #7" one segment of four, from the second on, is frozen:
 // those whose first word is the same share it.
 SegmentSum ContentOf(const std::string& content, int shard, SegmentIndex segment);

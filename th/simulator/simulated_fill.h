@@ -68,7 +68,7 @@ class SimulatedFill {
   void HandleConsumed(SegmentIndex segment);
   void HandleTick();
 
-  // Of the session's outputs those that are not about a pull.
+  // The outputs of the session that are not about a pull.
   std::vector<FillOutput> TakeEvents() { return std::exchange(events_, {}); }
   bool has_events() const { return !events_.empty(); }
 

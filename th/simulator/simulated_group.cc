@@ -12,13 +12,13 @@ namespace {
 
 constexpr absl::Duration kStagger = absl::Milliseconds(15);  // of the ranks of one operation
 constexpr absl::Duration kShortestOperation = absl::Seconds(1);
-// Of an unpublish beyond its drain: a rank that is stopped outlasts it.
+// The slack of an unpublish beyond its drain: a rank that is stopped outlasts it.
 constexpr absl::Duration kUnpublishSlack = absl::Seconds(1);
 constexpr absl::Duration kLongestOperation = absl::Seconds(20);
 
 constexpr absl::Duration kShortDrain = absl::Seconds(1);
 constexpr absl::Duration kNoPatience = absl::Milliseconds(200);
-// That a consumer needs for a segment of what it receives, at most.
+// The longest that a consumer needs for a segment of what it receives.
 constexpr absl::Duration kLongestTake = absl::Milliseconds(40);
 
 void Unpublish(SimulatedWorker* rank, absl::Duration drain) {

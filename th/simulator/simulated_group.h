@@ -1,5 +1,5 @@
-// What a training or serving framework does with its ranks, in a simulation: starts them, calls the
-// verbs in a loop on all of them, starts dead ones again.
+// A training or serving framework in a simulation, and what it does with its ranks: it starts them,
+// calls the verbs in a loop on all of them, starts dead ones again.
 //
 // A trainer publishes, lets others read, unpublishes, "computes", publishes the next step; now and
 // then its ranks wait neither for each other nor for readers, or it rolls back and publishes other
@@ -31,7 +31,7 @@ class SimulatedGroup {
   virtual ~SimulatedGroup() = default;
 
   void Begin();
-  // Of its calls from the next start of a rank on; kDrop until told otherwise.
+  // Sets the option of its calls from the next start of a rank on; kDrop until told otherwise.
   void SetOnRetention(OnRetention on_retention) { on_retention_ = on_retention; }
   // The same for the ranks that live, too.
   void DropFromNowOn();
@@ -50,7 +50,7 @@ class SimulatedGroup {
   uint64_t operations_failed() const { return operations_failed_; }
 
  protected:
-  // What an operation is about: the group's buffers, or copies and streams beside them.
+  // The subject of an operation: the group's buffers, or copies and streams beside them.
   enum class About : uint8_t { kOwn, kBeside };
   // All ranks live and wait for nothing: the next thing to do.
   virtual void Act() = 0;
@@ -67,7 +67,7 @@ class SimulatedGroup {
                   About about = About::kOwn);
   // An operation of all ranks; readers have `drain` to finish.
   void UnpublishAll(absl::Duration drain);
-  // What an update has left undefined may be written again.
+  // Buffers that an update has left undefined may be written again.
   void ResetUndefined();
   OperationKind latest_kind() const { return latest_kind_; }
   void Pause(absl::Duration shortest, absl::Duration longest);
@@ -119,7 +119,7 @@ class SimulatedTrainer : public SimulatedGroup {
     keeps_published_ = true;
     keeps_beyond_ = newest();
   }
-  // What it has published and lets others read; empty: nothing now.
+  // The label that it has published and lets others read; empty: nothing now.
   std::string published_label() const;
   const std::string& published_content() const { return content_; }
 

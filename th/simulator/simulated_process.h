@@ -1,4 +1,4 @@
-// What every simulated process has: a place, and that it may die, or stop and go on later.
+// The base of every simulated process: it has a place, and may die, or stop and go on later.
 //
 // What happens to a stopped process waits, in order, until it goes on; what happens to a dead one
 // is lost. Its lifetime is the cluster's, so events may hold a pointer to it. Not thread-safe.

@@ -21,13 +21,13 @@ namespace th {
 class Cluster;
 class SimulatedWorker;
 
-// What a server finds on its disk when it starts.
+// The state that a server finds on its disk when it starts.
 struct ServerDisk {
   Epoch epoch;  // the last one that has begun
   StateIdentity identity;
   DurableState durable;
 };
-// Of a server that has never run.
+// The disk of a server that has never run.
 ServerDisk EmptyDisk(ClusterId cluster);
 
 class SimulatedServer : public SimulatedProcess {
@@ -71,7 +71,7 @@ class SimulatedServer : public SimulatedProcess {
 
  private:
   void RunRegistry(absl::FunctionRef<RegistryEffects(Registry&)> event);
-  // What the registry makes of `message`, watched.
+  // The effects of `message` on the registry, watched.
   RegistryEffects Hear(Registry& registry, const SimulatedWorker& from,
                        const WorkerMessage& message, ConnectionId connection);
   void CarryOut(RegistryEffects effects);

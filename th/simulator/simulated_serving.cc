@@ -305,7 +305,7 @@ void SimulatedServing::HandleChunkDelivered(TransferId transfer) {
                            [reader = pull->reader, transfer, segment = WhatIsSent(*pull, sent)] {
                              reader->HandleSegment(transfer, segment);
                            });
-  // What the process does then, if it runs. Not posted: the flow keeps its share of the links.
+  // The process does this then, if it runs. Not posted: the flow keeps its share of the links.
   worker_->RunOrHold([this, transfer] {
     Pull* const sender = Find(transfer);
     if (sender == nullptr) return;

@@ -36,14 +36,14 @@ class SimulatedServing {
   // A reader connects to one of the worker's endpoints and says what it wants.
   void Open(SimulatedWorker* reader, TransferId transfer, const std::string& address,
             const Capability& capability, BufferGeneration generation);
-  // What the worker's session answers.
+  // Takes the answer of the worker's session.
   void Decide(const AdmissionDecided& decided);
-  // Of a transfer that is not there any more it is ignored, here and below.
+  // A request about a transfer that is not there any more is ignored, here and below.
   void Ask(TransferId transfer, SegmentRange range);
   void AskSums(TransferId transfer);
   void FinishByReader(TransferId transfer);
   void CloseByReader(TransferId transfer);
-  // What the worker's session wants.
+  // Ends transfers as the worker's session wants.
   void End(const std::vector<TransferId>& transfers, ServingEnd end);
   // Sends what can be sent now, to one reader or to all (something has arrived here).
   void Pump(TransferId transfer);
@@ -62,7 +62,8 @@ class SimulatedServing {
   void Mend(const std::string& address) { broken_.erase(address); }
 
   void FlipNext(SegmentIndex segment) { flips_.insert(segment); }
-  // What it sends of `segment` until then is wrong, and so is the sum that it claims for it.
+  // The bytes that it sends of `segment` until then are wrong, and so is the sum that it claims for
+  // them.
   void Forge(SegmentIndex segment, absl::Time until) { forged_until_[segment] = until; }
   uint64_t segments_sent() const { return segments_sent_; }
   std::optional<SegmentIndex> BeingSent(TransferId transfer) const;
@@ -94,7 +95,7 @@ class SimulatedServing {
   };
 
   Pull* Find(TransferId transfer);
-  // What the sessions and the table want, until they are quiet.
+  // Carries out what the sessions and the table want, until they are quiet.
   void Act(TransferId transfer);
   void CarryOut();
   void Do(TransferId transfer, Pull& pull, const ServingOutput& output);

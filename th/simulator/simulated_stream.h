@@ -25,7 +25,7 @@ struct ReceiveSpec {
   SegmentSet wanted;                           // of the rank's shard; not empty
   uint64_t ring_segments = 1;                  // at least one
   absl::Duration take_time;                    // of one segment
-  // With so many taken the consumer fails.
+  // The consumer fails once it has taken so many.
   std::optional<uint64_t> fails_after = std::nullopt;
 };
 

@@ -307,7 +307,7 @@ void SimulatedWorker::NoteGeneration(const ServerMessage& message) {
     generation_numbered_by_ = server.DiskOf(epoch_id_);
     group_generation_ = changed->group_generation.value;
   }
-  // What it has said may be answered in a later generation.
+  // Its words may be answered in a later generation.
   if (says_falsely_) cluster_->checker().SaysFalsely(spec_.name.group, group_generation_);
 }
 
@@ -425,7 +425,8 @@ void SimulatedWorker::HandleFillTick(OperationKey operation) {
 
 // ---- the driver
 
-// Of the caller's own buffer; while a copy is made the caller waits for the server's leave.
+// The name of the caller's own buffer; while a copy is made the caller waits for the server's
+// leave.
 std::string SimulatedWorker::NameOf(BufferId buffer) const {
   const auto found = names_.find(buffer);
   return found == names_.end() ? absl::StrCat(buffer.value) : found->second;
@@ -587,9 +588,9 @@ void SimulatedWorker::JudgeDone(const OperationDone& finished) {
       "is told to ask later, and wanted to wait", Name());
   if (staged) return JudgeStaged(finished, last);
   if (beside) return;
-  // Who lied about its own publication, and has not filled since, is told that it is there until
-  // its sums are known; or that it has moved, where another rank of its group did not have it any
-  // more.
+  // A rank that lied about its own publication, and has not filled since, is told that it is there
+  // until its sums are known; or that it has moved, where another rank of its group did not have it
+  // any more.
   const bool moved = !published_falsely_ && (finished.outcome == UpdateOutcome::kMoved ||
                                              finished.outcome == UpdateOutcome::kAlreadyThere);
   if (moved) cluster_->checker().Moved(Name(), finished.version, buffer(), state_joined());

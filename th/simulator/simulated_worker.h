@@ -31,7 +31,7 @@ namespace th {
 
 class Cluster;
 
-// What a rank waits for within a call.
+// The reason why a rank waits within a call.
 enum class WaitsFor : uint8_t {
   kServer,  // an update: which version it is
   kDrain,   // readers of its own buffer
@@ -41,9 +41,9 @@ enum class WaitsFor : uint8_t {
   kGroup,   // the other ranks, and the server's word that all are there
 };
 
-// Of every worker's own buffer.
+// The name of every worker's own buffer.
 inline constexpr char kSimulatedBufferName[] = "weights";
-// Of every worker's endpoints.
+// The transport of every worker's endpoints.
 inline constexpr char kSimulatedTransport[] = "simulated";
 
 struct WorkerSpec {
@@ -55,7 +55,7 @@ struct WorkerSpec {
   bool spot = false;
   uint64_t offload_limit_bytes = 0;
   uint64_t staging_limit_bytes = 0;
-  // Of copies under offload_limit_bytes each so many-th finds no memory after all; 0: none does.
+  // Each so many-th copy under offload_limit_bytes finds no memory after all; 0: none does.
   uint64_t copies_refused_every = 0;
 };
 
@@ -76,9 +76,9 @@ class SimulatedWorker : public SimulatedProcess {
   // When it has ended well the owner writes other bytes at once, as a training step does.
   CallId Unpublish(absl::Duration drain_timeout = absl::Seconds(5),
                    absl::Duration timeout = absl::Seconds(60));
-  // Of later calls. kDrop until told otherwise.
+  // Sets the option of later calls. kDrop until told otherwise.
   void SetOnRetention(OnRetention on_retention) { on_retention_ = on_retention; }
-  // Of later updates. kWait until told otherwise.
+  // Sets the option of later updates. kWait until told otherwise.
   void SetWhenSeeding(WhenSeeding when_seeding) { when_seeding_ = when_seeding; }
   // Into a copy beside the buffer; what is staged is moved in by Apply.
   CallId Stage(VersionSelector selector = LatestVersion{},
@@ -111,7 +111,8 @@ class SimulatedWorker : public SimulatedProcess {
   BufferState state() const { return session_.buffer_state(buffer_id_); }
   const SimulatedBuffer& buffer() const { return *FindBuffer(buffer_id_); }  // the caller's
   const SimulatedBuffer* FindBuffer(BufferId id) const;                      // null: there is none
-  // That the session has asked for: of what is retained or seeds its site; of what is staged.
+  // The copies that the session has asked for: of what is retained or seeds its site; of what is
+  // staged.
   std::vector<BufferId> copies() const;
   std::vector<BufferId> staged_copies() const;
   bool IsStreaming(BufferId buffer) const;  // a streaming receive's
@@ -123,7 +124,7 @@ class SimulatedWorker : public SimulatedProcess {
   // Segments that were accepted, by the name of their source.
   const std::map<std::string, uint64_t>& segments_from() const { return segments_from_; }
   uint64_t segments_sent() const { return serving_.segments_sent(); }
-  // What is on the wire of this transfer, to its reader.
+  // The segment that is on the wire of this transfer, to its reader.
   std::optional<SegmentIndex> BeingSent(TransferId transfer) const {
     return serving_.BeingSent(transfer);
   }
@@ -151,7 +152,8 @@ class SimulatedWorker : public SimulatedProcess {
   void BreakStream();
   // The next copy of `segment` that it sends has a bit flipped on its way.
   void FlipNext(SegmentIndex segment) { serving_.FlipNext(segment); }
-  // What it sends of `segment` for so long is wrong, and so is the sum that it claims for it.
+  // The bytes that it sends of `segment` for so long are wrong, and so is the sum that it claims
+  // for them.
   void Forge(SegmentIndex segment, absl::Duration lasting) {
     serving_.Forge(segment, now() + lasting);
   }

@@ -82,7 +82,8 @@ void SimulatedWorker::Do(const FreeOffload& freed) {
   FreeMemory(freed.copy);
 }
 
-// What an arena of the rank's limit could not hold would be refused; the server is to ask for none.
+// A copy that an arena of the rank's limit could not hold would be refused; the server is to ask
+// for none.
 void SimulatedWorker::JudgeCopies() {
   const uint64_t bytes = copies().size() * cluster_->LayoutOf(spec_.shard)->bytes();
   cluster_->checker().Expect(bytes <= spec_.offload_limit_bytes,
@@ -97,7 +98,7 @@ void SimulatedWorker::JudgeStaged(const OperationDone& finished, const Operation
   cluster_->checker().Expect(here(told.outcome) == here(finished.outcome),
                              "tells who stages what the server has not said", Name());
   if (!here(finished.outcome)) return;
-  // What the caller's buffer has already is not staged.
+  // A version that the caller's buffer has already is not staged.
   const bool staged = finished.outcome == UpdateOutcome::kMoved;
   const SimulatedBuffer* const where = FindBuffer(staged ? finished.buffer : buffer_id_);
   if (where == nullptr) return cluster_->checker().Violated(Name() + " has staged nothing");

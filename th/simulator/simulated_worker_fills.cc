@@ -56,7 +56,7 @@ void SimulatedWorker::Tell(BufferId buffer, const FillOutput& event) {
   }
 }
 
-// Of the caller's buffer, and of the copy into which it stages.
+// Reports a wait of the caller's buffer, or of the copy into which it stages.
 void SimulatedWorker::TellWait(BufferId buffer, WaitsFor what) const {
   if (on_wait == nullptr) return;
   const auto found = holdings_.find(buffer);

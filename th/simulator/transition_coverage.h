@@ -32,7 +32,7 @@ class TransitionCoverage {
   void Add(const TransitionCoverage& other);
 
   uint64_t times(TransitionTable table, absl::string_view name) const;  // that it was taken
-  // Of those that can happen in a simulated fleet.
+  // The steps of those that can happen in a simulated fleet.
   size_t taken(TransitionTable table) const;
   size_t possible(TransitionTable table) const;
   std::vector<std::string> NotTaken(TransitionTable table) const;  // in the tables' order

@@ -34,8 +34,8 @@ const std::vector<DrawnTransition>& TransitionsOf(TransitionTable table);
 size_t ImpossibleTransitions();
 size_t RareTransitions();
 
-// What a step of the session's table says where it changes neither operations nor state: the first
-// output of it. Empty: it changes one of them. "-": there is nothing to be seen.
+// The first output of a step of the session's table that changes neither operations nor state.
+// Empty: it changes one of them. "-": there is nothing to be seen.
 absl::string_view FirstOutputOfSessionStep(absl::string_view name);
 
 }  // namespace th

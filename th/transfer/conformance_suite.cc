@@ -567,7 +567,7 @@ TEST_P(TransportConformanceTest, AnsweredSegmentsMakeRoomForOthers) {
 // ---- the list of sums
 
 TEST_P(TransportConformanceTest, TheListOfSumsComesWhenItIsAskedFor) {
-  // Of host memory they are taken when they are asked for.
+  // The sums of host memory are taken when they are asked for.
   if (published_.device_side() != nullptr) published_.SumAll();
   auto pull = Open(&sink_);
   sink_.AwaitAdmitted();

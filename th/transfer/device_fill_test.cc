@@ -214,7 +214,7 @@ TEST_F(DeviceFillTest, StopWaitsForTheDeviceAndNothingIsWrittenAfterwards) {
 }
 
 TEST_F(DeviceFillTest, WhatHasLandedGoesToItsPlaceInOneGo) {
-  // What a fill asks for at a time.
+  // A fill asks for so many segments at a time.
   const uint64_t ahead = Patient().requests_in_flight * (Patient().request_bytes / kSegment);
   ASSERT_GT(ahead, 10);
   const auto source = NewNode(11, Memory::kHost), reader = NewNode(12, Memory::kDevice);

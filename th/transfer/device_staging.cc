@@ -208,7 +208,7 @@ std::optional<DeviceStaging::Outgoing> DeviceStaging::TakeOneOutgoing(CopyLane& 
                                                                       const CopyRequest& first) {
   absl::StatusOr<std::shared_ptr<StagingSlot>> slot =
       outgoing_pool_->Take(*first.device, SlotBytes(first.store->layout()));
-  // What it was to take of the limit is there for other GPUs.
+  // Its part of the limit is there for other GPUs.
   if (!slot.ok()) PostCopies();
   Outgoing outgoing;
   {
@@ -225,7 +225,7 @@ std::optional<DeviceStaging::Outgoing> DeviceStaging::TakeOneOutgoing(CopyLane& 
   return outgoing;
 }
 
-// What is copied next in one go: of one store, up to the limit.
+// Takes what is copied next in one go: of one store, up to the limit.
 std::vector<DeviceStaging::Outgoing> DeviceStaging::TakeOutgoing(CopyLane& lane) {
   std::vector<Outgoing> taken;
   uint64_t bytes = 0;

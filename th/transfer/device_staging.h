@@ -168,7 +168,7 @@ class DeviceStaging : public std::enable_shared_from_this<DeviceStaging> {
   uint64_t landing_bytes() const { return landing_pool_->pinned_bytes(); }
 
  private:
-  // What is copied out of one GPU, or of a set of them that buffers lie on, and its thread.
+  // The copies out of one GPU, or of a set of them that buffers lie on, and their thread.
   struct CopyLane {
     // The requests of each `wanted`, which take turns from queue to queue; no queue is empty.
     std::deque<std::deque<CopyRequest>> queues;

@@ -297,7 +297,7 @@ class Benchmark {
     if (std::memcmp(pinned.data(), pattern_.data(), options_.bytes) != 0) {
       return absl::DataLossError("bytes that were staged to the device are wrong");
     }
-    // What a transport writes into a slot takes its own time, so here nothing is written.
+    // A transport's write into a slot takes its own time, so here nothing is written.
     TH_ASSIGN_OR_RETURN(const double rate, Rate([&] {
                           return shard.CopyIn([](SegmentIndex, absl::Span<std::byte>) {});
                         }));

@@ -156,7 +156,7 @@ TEST_F(DeviceStoreTest, SealCopiesNoWeightsToTheHost) {
   ASSERT_OK(shard->store()->Seal(never_).status());
   EXPECT_EQ(fake.bytes_to_host() - before, bytes_of_sums);
   EXPECT_LT(bytes_of_sums, shard->layout().bytes() / 100);
-  // What is copied out is counted, or the figure above would show nothing.
+  // Copies to the host are counted, or the figure above would show nothing.
   CopyOut(*shard, SegmentIndex(0));
   EXPECT_EQ(fake.bytes_to_host() - before,
             bytes_of_sums + shard->layout().SegmentLength(SegmentIndex(0)));

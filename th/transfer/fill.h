@@ -174,7 +174,7 @@ class Fill final : public FillControl, public std::enable_shared_from_this<Fill>
   void AwaitSlot() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SlotCame(absl::StatusOr<std::shared_ptr<StagingSlot>> slot);  // on th-land
   void PutNextInPlace();                                             // on th-land-gpu
-  // What goes to its place next, in one go.
+  // Takes the segments that go to their places next, in one go.
   std::vector<Landed> TakeLanded() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CopyIn(absl::Span<const Landed> landed);
   // True while something of this fill is to be done on the devices' threads.

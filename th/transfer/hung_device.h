@@ -1,4 +1,4 @@
-// What is said of a GPU that does not end what it was given: a transfer gives it up, whoever owns
+// The error about a GPU that does not end what it was given: a transfer gives it up, whoever owns
 // the memory waits for it.
 #ifndef TH_TRANSFER_HUNG_DEVICE_H_
 #define TH_TRANSFER_HUNG_DEVICE_H_

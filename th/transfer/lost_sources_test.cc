@@ -37,7 +37,8 @@ constexpr absl::Duration kKilledIsNoticed = absl::Milliseconds(100);
 constexpr absl::Duration kStoppedIsNoticed = absl::Milliseconds(500);
 constexpr WorkerId kSource(11), kReader(12);
 constexpr AssignmentId kAssignment(1);
-// What the source holds; it says that it is alive while the reader waits for the others.
+// The segments that the source holds; it says that it is alive while the reader waits for the
+// others.
 constexpr uint64_t kHeldSegments = 4;
 
 std::unique_ptr<Transport> NewTransport(const std::string& name) {

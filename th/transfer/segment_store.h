@@ -61,8 +61,8 @@ struct ControlBlock {
 struct StorageMemory {
   // regions[i]: of layout->storages()[i], of exactly its bytes (a null address where it has none).
   std::vector<MemoryRegion> regions;
-  // Of the same list; null only where none of them is device memory. Shared with whoever revokes
-  // it.
+  // The device side of the same list; null only where none of them is device memory. Shared with
+  // whoever revokes it.
   std::shared_ptr<DeviceSide> device;
 };
 
@@ -213,7 +213,7 @@ class SegmentStore {
   const std::string& device_names() const { return device_names_; }
 
  private:
-  // Of a segment; bits.
+  // The state of a segment; bits.
   enum State : uint8_t { kHeld = 1, kSummed = 2 };
   struct Waiter {
     WaitId id = 0;
@@ -289,7 +289,7 @@ class SegmentStore {
       const;
   absl::StatusOr<CopiedOut> BeginCopyOut(const Outgoing& segment, uint64_t publication)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Of one that was begun. `summed`: the sum of the copy, where the segment had none.
+  // Ends a copy that was begun. `summed`: the sum of the copy, where the segment had none.
   absl::StatusOr<CopiedOut> EndCopyOut(SegmentIndex segment, uint64_t publication, CopiedOut copied,
                                        const absl::Status& read, std::optional<SegmentSum> summed)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

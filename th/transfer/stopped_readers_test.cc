@@ -215,7 +215,7 @@ TEST_F(StoppedReadersTest, ASlowReaderIsNotCutBesideAStoppedOne) {
   Close(*stopped);
 }
 
-// What it reads by itself, out of the source's memory, are bytes that it takes, too.
+// Bytes that it reads by itself, out of the source's memory, count as taken, too.
 TEST_F(StoppedReadersTest, AReaderThatIsSlowToReadWhatWasLocatedIsNotCut) {
   constexpr uint64_t kSegmentBytes = 512 << 10;
   // In the host's memory: located all at once, as they are less than a reader may be told of.

@@ -45,8 +45,8 @@ struct TransportLimits : ServingLimits {
   // than its socket buffers in a round trip (6 MB on Linux as it comes: 0.2 GB/s over 30 ms).
   uint32_t connections_per_far_pull = 8;
   uint32_t max_inbound_connections = 4096;
-  // Of one peer: of one network address, or of one process of this host. Its readers beyond it are
-  // refused, with the reason.
+  // The connections of one peer: of one network address, or of one process of this host. Its
+  // readers beyond that are refused, with the reason.
   uint32_t max_connections_per_peer = 1024;
   // Less than the second after which Linux sends a lost SYN again, which would not be waited for. A
   // host that has gone is given up within a second: a broken path to it is noticed first
@@ -199,7 +199,8 @@ class Transport {
   virtual absl::Status Reach(const Endpoint& endpoint) const = 0;
   // True if a shard may be used in the source's memory over it (Pull::AskMapping).
   virtual bool maps() const { return false; }
-  // What of this host it does without, each with the reason: "mlx5_1: port 1 is down ...".
+  // The parts of this host that it does without, each with the reason: "mlx5_1: port 1 is down
+  // ...".
   virtual std::vector<std::string> left_out() const { return {}; }
   // Tells the transport of memory that transfers will read from or write to: the storages of a
   // buffer and its control block (SegmentStore::regions). A transport that has to register memory

@@ -180,7 +180,7 @@ std::unique_ptr<Transport> Begin(const Options& options,
                                    .counters = std::move(counters)}));
 }
 
-// What the source has, and what the reader's memory holds before each run.
+// The source's bytes; below, what the reader's memory holds before each run.
 const Pattern& Weights() {
   static const auto* const weights = new Pattern(1);
   return *weights;

@@ -139,7 +139,7 @@ class Source {
   std::unique_ptr<AttachedMemory> attached_;
 };
 
-// What a process keeps of the driver's and of the kernel's.
+// The objects of the driver and the kernel that a process keeps.
 struct Kept {
   uint64_t imports = 0, objects = 0, descriptors = 0;
 
@@ -154,7 +154,8 @@ struct Kept {
   std::string ToString() const { return absl::StrCat(imports, " ", objects, " ", descriptors); }
 };
 
-// What a transfer leaves behind for a moment counts for nothing, what each leaves for ever does.
+// Objects that a transfer leaves behind for a moment count for nothing, those that each leaves for
+// ever do.
 void ExpectNoGrowth(const Kept& before, const Kept& after) {
   constexpr uint64_t kForAMoment = 10;
   EXPECT_EQ(after.imports, before.imports);

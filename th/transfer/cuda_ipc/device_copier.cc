@@ -384,7 +384,7 @@ void CopyBatch::SumOnDevices() {
   }
 }
 
-// Of a segment that lies in the host in part, or on several devices.
+// Sums a segment that lies in the host in part, or on several devices.
 void CopyBatch::SumInHost(Plan& plan) {
   SegmentHasher hasher;
   for (const Target& target : plan.targets) {
@@ -419,7 +419,7 @@ absl::Status CopyBatch::HashTarget(const Target& target, SegmentHasher* hasher) 
 
 // ---- the end
 
-// What the plan uses and keeps is given back before anybody hears of the end.
+// The plan gives back what it uses and keeps before anybody hears of the end.
 void CopyBatch::End(std::unique_ptr<Plan> plan) {
   const std::shared_ptr<CopyJob> job = std::move(plan->job);
   absl::Status status = std::move(plan->status);

@@ -33,7 +33,7 @@ same_host::PeerMemory OwnMemory() {
 
 class DeviceCopierTest : public CudaTest {
  protected:
-  // Of host memory, the source's and this process's.
+  // A copy between host memory of the source and of this process.
   struct Copy {
     std::vector<std::byte> from = PatternBytes(kBytes, 1);
     std::vector<std::byte> into = std::vector<std::byte>(kBytes);
@@ -146,7 +146,7 @@ TEST_F(DeviceCopierTest, AGpuThatHangsHoldsUpNothingThatAnotherCopies) {
   EXPECT_OK(beside->job->status());
 }
 
-// Of one that was given up nobody hears; its owner still has to wait for the device.
+// Nobody hears of a copy that was given up; its owner still has to wait for the device.
 TEST_F(DeviceCopierTest, WhatADeviceWritesIsKnownUntilItHasEnded) {
   const testing::FakeCuda fake;
   const DeviceBuffer into = Filled(std::vector<std::byte>(kBytes));

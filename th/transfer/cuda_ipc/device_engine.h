@@ -36,7 +36,7 @@ struct DeviceMove {
   uint64_t to = 0;
   uint64_t from = 0;
   uint64_t bytes = 0;  // more than 0
-  // Whose memory it is: the driver copies within allocations only.
+  // The allocations of both ends: the driver copies within allocations only.
   const void* to_memory = nullptr;
   const void* from_memory = nullptr;
 };

@@ -66,7 +66,7 @@ class ExportedMemory : public std::enable_shared_from_this<ExportedMemory> {
 
   AllocationTable& table() { return *table_; }
 
-  // Of the regions that are a GPU's. INVALID_ARGUMENT: one is no device memory.
+  // Exports those of the regions that are a GPU's. INVALID_ARGUMENT: one is no device memory.
   absl::StatusOr<std::unique_ptr<AttachedMemory>> Attach(absl::Span<const MemoryRegion> regions,
                                                          OnDetach on_detach);
   // The slot of the allocation that the memory begins in; those that it goes on in are linked to

@@ -33,7 +33,7 @@ class MemoryKinds : public std::enable_shared_from_this<MemoryKinds> {
 
   // Only of one that a shared_ptr owns.
   std::unique_ptr<AttachedMemory> Attach(absl::Span<const MemoryRegion> regions);
-  // Of a piece without bytes: false.
+  // False for a piece without bytes.
   bool IsDevice(const iovec& piece) const;
   // The registration of a piece of device memory: the one that it was attached with, which refuses
   // to be used once the memory was freed, whatever lies at the address now; of memory that was not

@@ -78,9 +78,9 @@ class AttachmentTable {
     return ended;
   }
 
-  // Of the registrations of this owner's attachments that begin at `address` or before it, and of
-  // no owner in particular of all that begin less than the longest one's bytes before it, the
-  // nearest that `fits`; null: none does. Valid until Remove; an owner's own stays as long as one
+  // The nearest registration that `fits`, of this owner's attachments that begin at `address` or
+  // before it; of no owner in particular, of all that begin less than the longest one's bytes
+  // before it. Null: none does. Valid until Remove; an owner's own stays as long as one
   // of its attachments does.
   template <typename Fits>
   const Registration* FindAt(uint64_t address, MemoryOwner owner, Fits fits) const {

@@ -1,5 +1,5 @@
-// What becomes of transfers when a way between two devices falls silent, or the source's process
-// ends or stands still: who is blamed, what is tried next, and when it is noticed. Over queue pairs
+// Transfers go on when a way between two devices falls silent, or the source's process ends or
+// stands still: who is blamed, what is tried next, and when it is noticed. Over queue pairs
 // within this process, or to a process forked from it.
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -226,7 +226,7 @@ TEST_F(BrokenFabricFillTest, AWayThatFallsSilentIsLeftForTcpAndTheSourceIsNotBla
               HasSubstr("does not answer over RDMA"));
 }
 
-// With the limits as they come. A busy machine may be late several times, but not each time.
+// The limits are as they come. A busy machine may be late several times, but not each time.
 TEST_F(BrokenFabricFillTest, AWayThatFallsSilentIsLeftWithinHalfASecond) {
   absl::Duration fastest = absl::InfiniteDuration();
   for (int i = 0; i < 5 && fastest > absl::Milliseconds(500); ++i) {
@@ -568,7 +568,7 @@ TEST_F(FabricFailuresTest, AThousandTransfersLeaveNothingBehind) {
     sink.AwaitClosed();
   }
   source_->holder.AwaitReleased(source_->holder.admitted().size());
-  // Of pulls that were closed while they were opening the source's end may still be going.
+  // The source's end of pulls that were closed while they were opening may still be going.
   const absl::Time end = MonotonicNow() + kPatience;
   while (!(ibverbs::LoopbackAlive() == before) && MonotonicNow() < end) sched_yield();
   const ibverbs::LoopbackObjects after = ibverbs::LoopbackAlive();

@@ -256,7 +256,7 @@ void GpuRegistrations::RememberTried(std::shared_ptr<const DeviceMemory> memory,
   std::erase_if(refused_, [&](const Refusal& refusal) {
     const uint64_t refused_begin = refusal.memory->address();
     const uint64_t refused_end = refused_begin + refusal.memory->bytes();
-    // What could be registered says nothing of memory beside it that was refused together with it.
+    // A registration says nothing of memory beside it that was refused together with it.
     if (tried.ok()) return refused_begin >= begin && refused_end <= end;
     return refused_begin == begin && refused_end == end;
   });

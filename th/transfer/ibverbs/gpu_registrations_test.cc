@@ -293,7 +293,7 @@ TEST_F(GpuRegistrationsTest, AnOwnersKeyOutlivesTheOverlappingRegistrationOfAnot
   };
   ASSERT_OK_AND_ASSIGN(const auto both,
                        gpus_->Attach({RegionOf(mapped.pointer(), mapped.bytes())}, kBoth));
-  // Of the second mapping alone: closer to what lies there.
+  // The second mapping alone: closer to what lies there.
   void* const piece = at(mapped.mapping_bytes() + 100);
   ASSERT_OK_AND_ASSIGN(const auto one, gpus_->Attach({RegionOf(piece, 100)}, kOne));
   const uint32_t key = gpus_->Find(piece, 8, 0, kBoth)->remote_key;

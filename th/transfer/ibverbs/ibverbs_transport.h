@@ -55,7 +55,8 @@ struct IbverbsOptions {
   ibverbs::FabricDeadlines deadlines;
   // Counts the READs of connections that have ended. Null: nobody asks.
   std::shared_ptr<ibverbs::ReadCounters> counters;
-  // Whose memory may be registered: those of this process, once somebody has loaded a CUDA driver.
+  // The GPUs whose memory may be registered: those of this process, once somebody has loaded a CUDA
+  // driver.
   ibverbs::FindGpus gpus = &ProcessMemoryDevices;
   // The library of a test; null: that of this machine.
   std::shared_ptr<const ibverbs::VerbsLibrary> verbs;

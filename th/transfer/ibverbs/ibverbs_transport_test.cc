@@ -170,7 +170,7 @@ TEST_F(IbverbsTransportTest, OneReadInManyIsSignalledAndTheQueueIsBounded) {
   AttachSource();
   AttachReader();
   ExpectArrives();
-  // Of tensors that lie side by side, less than 1 % apart, up to 16 are one READ; the last READ of
+  // Up to 16 tensors that lie side by side, less than 1 % apart, are one READ; the last READ of
   // a segment and that of its control block tell.
   EXPECT_GE(counters_->posted.load(), kTensors / 16);
   EXPECT_LE(counters_->posted.load(), kTensors / 8);

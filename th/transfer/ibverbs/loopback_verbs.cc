@@ -52,7 +52,7 @@ struct Pair {
 
 // The functions of a library have no room for whose they are.
 struct Fabric {
-  // Of the fake.
+  // The functions of the fake.
   ibv_context* (*open_device)(ibv_device* device) = nullptr;
   int (*query_device)(ibv_context* context, ibv_device_attr* attributes) = nullptr;
   const char* (*name_of)(ibv_device* device) = nullptr;

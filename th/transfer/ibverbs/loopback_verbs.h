@@ -47,7 +47,7 @@ void ReadLoopbackAcross(const Gid& peer, pid_t process);
 // The READs that are posted and that nobody has answered yet.
 size_t LoopbackUnanswered();
 
-// What is alive, of whichever library.
+// The objects that are alive, of whichever library.
 struct LoopbackObjects {
   size_t queue_pairs = 0, completion_queues = 0, completion_channels = 0, registrations = 0;
   friend bool operator==(const LoopbackObjects&, const LoopbackObjects&) = default;

@@ -1,4 +1,4 @@
-// What a queue pair asks of its device, over queue pairs within this process.
+// The requests of a queue pair to its device, over queue pairs within this process.
 #include "th/transfer/ibverbs/queue_pair.h"
 
 #include <algorithm>

@@ -256,7 +256,7 @@ class RemoteRdmaMemory final : public stream::RemoteMemory {
 
 RemoteRdmaMemory::~RemoteRdmaMemory() {
   if (RemoteRdmaMemory::End(/*hangs=*/false)) return;
-  // Of a transport that is going: there is no loop to come back on.
+  // The transport is going: there is no loop to come back on.
   for (const Item& item : items_) {
     if (item.landing == nullptr) continue;
     static_cast<void>(item.landing->AwaitEnd(*give_up_at_ - MonotonicNow()));

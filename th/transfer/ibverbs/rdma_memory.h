@@ -102,7 +102,7 @@ struct FabricOptions {
   uint64_t max_registered_bytes = uint64_t{1} << 40;
   FabricDeadlines deadlines;
   std::shared_ptr<ReadCounters> counters;  // with who asks for them; null: nobody does
-  // Whose memory may be registered. Empty: no GPU's.
+  // The GPUs whose memory may be registered. Empty: none.
   FindGpus gpus;
 };
 

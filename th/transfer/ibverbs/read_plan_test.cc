@@ -71,8 +71,8 @@ TEST(PlanReadsTest, AGapThatIsLongOrDoesNotFitIsAnotherRead) {
       << "a READ ends with bytes that are wanted";
 }
 
-// With one byte of gaps for 100 that are wanted the shortest gaps are taken, each of which saves a
-// READ as any other does.
+// The limit is one byte of gaps for 100 that are wanted: the shortest gaps are taken, each of which
+// saves a READ as any other does.
 TEST(PlanReadsTest, GapsTogetherAreBoundedAndTheShortestAreTaken) {
   constexpr ReadLimits kBounded = {
       .max_pieces = 30, .max_bytes = 1 << 20, .max_gap_bytes = 512, .bytes_per_gap_byte = 100};
@@ -88,7 +88,7 @@ TEST(PlanReadsTest, GapsTogetherAreBoundedAndTheShortestAreTaken) {
   EXPECT_THAT(From(plan), ElementsAre(KeyedRange{0, 500, 7}, KeyedRange{530, 1010, 7},
                                       KeyedRange{1560, 1520, 7}));
   EXPECT_EQ(plan.gap_bytes, 30U);
-  // Of gaps of one length as many as there is room for.
+  // As many gaps of one length are taken as there is room for.
   from = {{0, 500, 7}, {508, 500, 7}, {1016, 500, 7}};  // 16 bytes of gaps for 1,500
   const ReadPlan equal = PlanReads(from, into, kBounded, discard);
   EXPECT_THAT(From(equal), ElementsAre(KeyedRange{0, 1008, 7}, KeyedRange{1016, 500, 7}));

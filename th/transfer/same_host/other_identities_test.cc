@@ -1,6 +1,6 @@
-// Who can use the transport: processes of an unprivileged user, readers of other users, and readers
-// in namespaces of their own. Both ends are this program, started anew after its process has become
-// what it is to be. What the machine does not allow is skipped by name.
+// The users of the transport: processes of an unprivileged user, readers of other users, and
+// readers in namespaces of their own. Both ends are this program, started anew after its process
+// has become what it is to be. What the machine does not allow is skipped by name.
 #include "th/transfer/same_host/same_host_transport.h"
 
 #include <fcntl.h>

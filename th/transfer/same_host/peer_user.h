@@ -18,8 +18,8 @@ struct UserNamespace {
 
   static UserNamespace OfThisProcess();
 };
-// Of the text of /proc/PID/uid_map; true of an empty one, where the kernel has no user namespaces.
-// Pure.
+// True when the text of /proc/PID/uid_map covers all users, and for an empty one, where the kernel
+// has no user namespaces. Pure.
 bool KnowsAllUsers(absl::string_view uid_map);
 // Pure.
 bool IsSameUser(uid_t own, uid_t peer, const UserNamespace& users);

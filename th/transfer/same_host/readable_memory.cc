@@ -41,7 +41,7 @@ class Mappings {
         [](uintptr_t address, const MappingRange& range) { return address < range.end; });
     for (uintptr_t at = begin; at < end; ++next) {
       if (next == ranges_.end()) return CanRead(at) && CanRead(end - 1);
-      // What lies before it is not listed, or is mapped only now.
+      // The addresses before it are not listed, or mapped only now.
       if (at < next->begin && !CanRead(at)) return false;
       if (next->begin >= end) return CanRead(end - 1);
       if (!CanReadFrom(*next, std::max(at, next->begin))) return false;

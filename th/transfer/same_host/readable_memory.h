@@ -16,8 +16,8 @@ struct MappingRange {
   uintptr_t begin = 0, end = 0;
   friend bool operator==(const MappingRange&, const MappingRange&) = default;
 };
-// Of the text of /proc/PID/maps, in its order, which is that of the addresses. Pure; what is no
-// such line is left out.
+// The ranges in the text of /proc/PID/maps, in its order, which is that of the addresses. Pure;
+// other lines are left out.
 std::vector<MappingRange> ParseMappings(absl::string_view maps);
 
 // Those of the regions, in host memory, of which the kernel does not read all for others. It

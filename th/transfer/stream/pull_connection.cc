@@ -637,7 +637,7 @@ void PullConnection::CountExtraBytes() {
 void PullConnection::ShutByEnd(std::string how) {
   if (payload_left_ > 0) {
     absl::StrAppend(&how, " in the middle of segment ", segment_.segment.value);
-    // That which the end has ended counts too.
+    // The pause that the end has ended counts too.
     const absl::Duration pause = std::max(longest_pause_, MonotonicNow() - heard_at_);
     if (pause >= kStalledTime + kKeptTime) {
       absl::StrAppend(&how, "; this process took none of its bytes for ",

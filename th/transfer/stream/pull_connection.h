@@ -175,7 +175,7 @@ class PullConnection : public EventLoop::Handler,
   std::unique_ptr<RemoteMemory> memory_;  // null: payloads come through the socket
   bool asked_to_open_ = false;
   std::optional<LocatedReads> reads_;  // of memory_, from the admission on
-  // What the owner is told once the memory has ended; the connection is closed.
+  // The end that the owner is told once the memory has ended; the connection is closed.
   struct Told {
     SourceFailure failure;
     std::string detail;

@@ -112,7 +112,7 @@ class RemoteMemory {
   // adapter reads it (until a deadline of this end's own), or its GPU finishes it. Then the
   // source's silence is none.
   virtual bool copying() const { return false; }
-  // Of one that has failed: true if another connection would read over other devices, which are not
+  // True for one that has failed if another connection would read over other devices, which are not
   // known to have failed.
   virtual bool HasAnotherWay() const { return false; }
   // True if a destination that is not all host memory can be written. Asked just before Start.

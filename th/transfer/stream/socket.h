@@ -67,7 +67,7 @@ absl::StatusOr<Socket> BeginConnect(const SocketAddress& address);
 // The error of a finished connect, 0 when it went well.
 int TakeSocketError(int fd);
 
-// Who is at the other end, whatever its port: "10.0.0.7", or "process 4711" of a Unix socket
+// The peer at the other end, whatever its port: "10.0.0.7", or "process 4711" of a Unix socket
 // ("process 0": it cannot be seen from here).
 std::string PeerName(int fd);
 

@@ -82,7 +82,7 @@ void PullState::AskSums() {
   AskSumsLocked();
 }
 
-// Of the first connection, if it can be asked.
+// Asks the first connection for the list of sums, if it can be asked.
 void PullState::AskSumsLocked() {
   if (sums_outstanding_ == 0 || sums_from_.has_value() || failure_.has_value()) return;
   const uint64_t count = target_.layout->segment_count();
@@ -337,7 +337,7 @@ bool PullState::HandleLaneEnd(uint32_t connection, SourceFailure failure, const 
   if ((lost_way || end == ConnectionEnd::kMemoryLost) && MoveToOthers(connection)) return false;
   if (lost_way && TakeOtherWay(connection)) return true;
   if (end == ConnectionEnd::kSaid) {
-    // What is on its way on the others counts, where the source ends in good order.
+    // Segments on their way on the others count, where the source ends in good order.
     FinishLocked({failure, detail});
   } else {
     CloseLocked({failure, detail});

@@ -83,7 +83,7 @@ class PullState : public PullConnectionOwner, public std::enable_shared_from_thi
   bool NoteAdmitted(uint32_t connection, BufferGeneration generation);
   // Asks for the rest of the list of sums, once somebody can be asked.
   void AskSumsLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Of the connection that owes least; where none can be asked now, of the next that can.
+  // Asks the connection that owes least; where none can be asked now, the next that can.
   void AskLocked(SegmentRange range) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AskMoved() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AskOf(Lane& lane, SegmentRange range) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
