@@ -380,7 +380,7 @@ void SimulatedServing::Break(const std::string& address, Breakage how) {
     }
     CloseFlow(pull);
     pull.reset = true;
-    // What the process does then, if it runs.
+    // The process does this then, if it runs.
     worker_->Post(absl::ZeroDuration(),
                   [worker = worker_, transfer = transfer] { worker->HandlePullClosed(transfer); });
   }

@@ -5,10 +5,10 @@
 
 namespace th {
 
-// Whether the environment variable TH_MUTATION names the mutation `name`. Read once; thread-safe.
+// True when the environment variable TH_MUTATION names the mutation `name`. Read once; thread-safe.
 bool MutationIsOn(std::string_view name);
 
-// That variable's value; empty: nothing is broken.
+// The variable's value; empty: nothing is broken.
 std::string_view MutationInForce();
 
 }  // namespace th

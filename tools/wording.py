@@ -1,8 +1,13 @@
-"""Names that the project has given up for the field's own words, and where they still stand.
+"""The wording of sources: names that were given up for the field's own words, and comments without a subject.
 
-  for line, old, new in findings(text): ...
+  for line, old, new in old_names(text): ...
+  for line, comment in openings(text): ...
 
-An identifier is such a name when its words are those of the name ("kLookAt", "look_at_"), or when one of its words has
+A comment is a sentence with a subject: one that opens with a word like "Whether" or "Of" is a fragment, which has to be
+read twice. How far that holds can be told by its first word alone, so that is what is looked at, in comments that have
+lines of their own.
+
+An identifier is an old name when its words are those of the name ("kLookAt", "look_at_"), or when one of its words has
 been given up altogether ("kPaceWindow"). Comments and texts for people are left alone; a string that is one identifier,
 like a key of a JSON object, is not.
 """
@@ -46,10 +51,24 @@ def new_name(identifier):
     return name or next((WORDS[singular(w)] for w in words if singular(w) in WORDS), None)
 
 
-def findings(text):
+def old_names(text):
     """(line, old name, new name) of each old name in C++, protobuf or Starlark."""
     for match in TOKEN.finditer(text):
         old = match.group("key") or match.group("identifier")
         new = old and new_name(old)
         if new:
             yield text.count("\n", 0, match.start()) + 1, old, new
+
+
+OPENING = re.compile(r"// ?(?:Of|That|What|Whether|Who|Whose|With)\b")
+
+
+def openings(text):
+    """(line, first line of the comment) of each comment of C++ that opens without a subject."""
+    inside = False
+    for number, line in enumerate(text.split("\n"), 1):
+        stripped = line.strip()
+        begins = stripped.startswith("//") and not inside
+        inside = stripped.startswith("//")
+        if begins and OPENING.match(stripped):
+            yield number, stripped

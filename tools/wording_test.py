@@ -1,11 +1,11 @@
-"""Which names tools/old_names.py finds."""
+"""Which names and comments tools/wording.py finds."""
 import unittest
 
-from tools import old_names
+from tools import wording
 
 
 def found(text):
-    return [(line, old) for line, old, _ in old_names.findings(text)]
+    return [(line, old) for line, old, _ in wording.old_names(text)]
 
 
 class OldNamesTest(unittest.TestCase):
@@ -28,7 +28,22 @@ class OldNamesTest(unittest.TestCase):
         self.assertEqual(found('a("//", pace)'), [(1, "pace")])
 
     def test_the_new_name_is_told(self):
-        self.assertEqual(list(old_names.findings("HasHope(shard)")), [(1, "HasHope", "IsCompletable")])
+        self.assertEqual(list(wording.old_names("HasHope(shard)")), [(1, "HasHope", "IsCompletable")])
+
+
+class OpeningsTest(unittest.TestCase):
+    def found(self, text):
+        return [line for line, _ in wording.openings(text)]
+
+    def test_a_comment_without_a_subject(self):
+        for word in ("Of", "That", "What", "Whether", "Who", "Whose", "With"):
+            self.assertEqual(self.found("int a;\n  // %s it is.\nint b;" % word), [2])
+
+    def test_sentences_are_left_alone(self):
+        self.assertEqual(self.found("// Whatever comes.\n\n// Offers one.\n\n// The part of it.\n//\n// What follows."), [])
+
+    def test_only_the_first_line_of_a_comment_counts(self):
+        self.assertEqual(self.found("// The sum\n// of it.\n// What else.\nint a;  // Of this line.\n"), [])
 
 
 if __name__ == "__main__":
