@@ -30,8 +30,8 @@ constexpr uint64_t kShardBytes = 48 << 20;
 enum class Carrier : uint8_t { kTcp, kSameHost };
 
 // A slow reader takes a segment this often: well within the time in which one is taken for stopped.
-constexpr int64_t kThroughputMs = 125;
-constexpr absl::Duration kThroughput = absl::Milliseconds(kThroughputMs);
+constexpr int64_t kTakesEveryMs = 125;
+constexpr absl::Duration kTakesEvery = absl::Milliseconds(kTakesEveryMs);
 
 // Takes segments slowly until it is let go on.
 template <int64_t kEachMs>
@@ -47,7 +47,7 @@ class PacedSink : public TestSink {
  private:
   absl::Notification go_on_;
 };
-using SlowSink = PacedSink<kThroughputMs>;
+using SlowSink = PacedSink<kTakesEveryMs>;
 
 template <typename Sink>
 struct ReaderWith {
@@ -196,7 +196,7 @@ TEST_F(StoppedReadersTest, ASlowReaderIsNotCutBesideAStoppedOne) {
   const uint64_t all = source_->segment_count();
   // In longer than it takes to be cut.
   constexpr uint64_t kTakenSlowly = 20;
-  EXPECT_GT(kTakenSlowly * kThroughput, kStalledTime + 1.5 * kKeptTime);
+  EXPECT_GT(kTakenSlowly * kTakesEvery, kStalledTime + 1.5 * kKeptTime);
   ASSERT_LT(kTakenSlowly, all);
   const auto slow = StartReader<SlowSink>(all);
   const auto stopped = StartReader(all);

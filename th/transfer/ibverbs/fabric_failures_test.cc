@@ -272,7 +272,7 @@ TEST_F(FabricFailuresTest, RailsOfWhichNoneLeadsAnywhereEndThePullWithKConnect) 
 }
 
 TEST_F(FabricFailuresTest, ARailThatFailsWhileTheListOfSumsIsOwedHandsOverTheListToo) {
-  Begin(9 << 20, {"source0", "source1"}, {"reader0", "reader1"}, {.probe = kPatience});
+  Begin(9 << 20, {"source0", "source1"}, {"reader0", "reader1"}, {.probe = kPatience / 4});
   source_->PublishFirst(kFirst);
   pull_ = Open(sink_.get());
   sink_->AwaitAdmitted();
@@ -296,7 +296,7 @@ TEST_F(FabricFailuresTest, ARailThatFailsWhileTheListOfSumsIsOwedHandsOverTheLis
 }
 
 TEST_F(FabricFailuresTest, ARailThatFailsBeforeAnyOtherIsAdmittedIsLeftForTheOther) {
-  Begin(9 << 20, {"source0", "source1"}, {"reader0", "reader1"}, {.probe = kPatience});
+  Begin(9 << 20, {"source0", "source1"}, {"reader0", "reader1"}, {.probe = kPatience / 4});
   source_->Publish(1);
   SilenceLoopback("reader1", true);
   pull_ = Open(sink_.get());

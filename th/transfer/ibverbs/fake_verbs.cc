@@ -13,7 +13,7 @@ FakeVerbs* current = nullptr;
 
 // A device as the library hands it out, with its description.
 struct Device {
-  ibv_device shown{};  // first: the two are cluster into each other
+  ibv_device shown{};  // first: the two are cast into each other
   const FakeRdmaDevice* described = nullptr;
 };
 struct Region {

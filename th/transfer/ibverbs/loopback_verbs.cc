@@ -22,7 +22,7 @@
 namespace th::ibverbs {
 namespace {
 
-// Each begins with what the library shows of it: the two are cluster into each other.
+// Each begins with what the library shows of it: the two are cast into each other.
 struct Region {
   ibv_mr shown{};
   uint64_t begin = 0;
