@@ -26,13 +26,17 @@
 // Publish, Unpublish, Update, Stage, Apply and Receive are group transactions: every rank of the
 // group calls them in the same order, and all ranks get one result. Every call has a deadline. The
 // text of an error begins with a stable code word and names rank, cause and the state of the buffer
-// (UPDATE_STALLED ...: th/worker_session/error_text.h).
+// (UPDATE_STALLED ...: th/worker_session/error_text.h); FieldsOf has word, rank and event by
+// themselves.
 //
 // Thread-safety: Client and WeightBuffer may be used from any thread. One verb at a time on a
 // buffer: another one meanwhile is FAILED_PRECONDITION; but Unpublish may follow a Publish that is
 // still under way, and DiscardStaged ends a Stage. Ownership: a WeightBuffer keeps its membership
 // alive; the tensors' memory stays the caller's and must outlive the WeightBuffer, and must not be
 // written while it is published.
+//
+// A call that waits is cancelled from another thread by a Cancellation (th/client/cancellation.h),
+// which says what each leaves behind.
 //
 // A guest in its host's process: one bounded set of named threads a process (th-*), all signals
 // blocked in them; no global initialisation; nothing aborts on what a peer, a server or a caller
@@ -559,8 +563,9 @@ class Controller {
   absl::StatusOr<VersionInfo> WaitFor(VersionSelector version, absl::Duration timeout);
   // Until every one of `groups` holds `version` whole, on all its ranks: OK then, and also when
   // `timeout` has passed, with who lacks it. DEADLINE_EXCEEDED where it is not published by then. A
-  // name like `latest` stands for what it stands for once that is published. The server is asked
-  // for its list 20 times a second at most, ever less often down to once a second.
+  // name like `latest` stands for what it stands for once that is published; it ends up to 2 s
+  // late. The server is asked for its list 20 times a second at most, ever less often down to once
+  // a second.
   absl::StatusOr<AppliedResult> WaitApplied(VersionSelector version,
                                             std::vector<std::string> groups,
                                             absl::Duration timeout);

@@ -220,9 +220,10 @@ absl::StatusOr<AppliedResult> Controller::WaitApplied(VersionSelector version,
   TH_ASSIGN_OR_RETURN(const VersionInfo found, WaitFor(std::move(version), timeout));
   const Signal never;
   for (absl::Duration pause = kFirstLook;; pause = std::min(2 * pause, kLongestLook)) {
-    const absl::Duration left = std::max(deadline - MonotonicNow(), kFirstLook);
-    const absl::StatusOr<Catalog> catalog = List(left);
-    const bool is_over = MonotonicNow() + pause >= deadline;
+    // A look that began in time has some to end.
+    const absl::StatusOr<Catalog> catalog =
+        List(std::max(deadline - MonotonicNow(), absl::ZeroDuration()) + kWaitGrace);
+    const bool is_over = MonotonicNow() >= deadline;
     // A server that restarts is asked again.
     if (!catalog.ok() && (is_over || !absl::IsUnavailable(catalog.status()))) {
       return catalog.status();
@@ -231,7 +232,7 @@ absl::StatusOr<AppliedResult> Controller::WaitApplied(VersionSelector version,
       AppliedResult result = FindApplied(FindModel(*catalog, impl_->key()), found, groups);
       if (result.all() || is_over) return result;
     }
-    (void)never.WaitUnlessCancelled(pause);
+    (void)never.WaitUnlessCancelled(std::min(pause, deadline - MonotonicNow()));
     TH_RETURN_IF_ERROR(CheckNotCancelled("the groups go on"));
   }
 }

@@ -43,31 +43,33 @@
  *   th_operation* operation = NULL;
  *   if (th_update_start(weights, "latest", NULL, &operation) != TH_OK) ...
  *   while (th_operation_wait(operation, 0.1) == TH_DEADLINE_EXCEEDED) {
- *     if (interrupted) th_operation_cancel(operation);  // it ends TH_CANCELLED, within
- * milliseconds
+ *     if (interrupted) th_operation_cancel(operation);  // it ends within milliseconds
  *   }
  *   if (th_operation_result(operation, &outcome, NULL) == TH_OK && outcome == TH_MOVED) ...
  *   th_operation_free(operation);
  *
- * What a cancelled call leaves behind:
- *   th_update, th_apply: the buffer is as it was where nothing has been written into it, else
- *     th_buffer_undefined; what was staged before th_apply stays. The operation fails for the
- *     group's other ranks too.
- *   th_stage: nothing is staged; th_receive, th_attach: nothing is held. For the other ranks too.
- *   th_publish with a snapshot: nothing is published.
- *   th_await_published, th_await_sealed, th_await_ended and questions (th_wait_for, th_list,
- *     th_wait_applied, ...): only the wait ends. Commands (th_roll_back, th_pin, ...) may still
- * take effect, once. th_join, th_register, th_controller_connect: there is no handle. th_unpublish,
- * th_buffer_sleep, th_buffer_wake, th_buffer_reset, th_rebind, th_attached_verify and th_leave are
- * not cancelled: the memory is theirs until they end, which they do by themselves.
+ * What a cancelled call leaves behind. Each ends TH_CANCELLED, unless it has just ended otherwise.
+ *
+ * - th_update, th_apply: the buffer is as it was where nothing has been written into it, else see
+ *   th_buffer_undefined; what was staged before th_apply stays. The other ranks' calls fail too.
+ * - th_stage: nothing is staged. th_receive, th_attach: nothing is held. The other ranks' fail too.
+ * - th_publish, of a snapshot or after a CUDA event: nothing is published.
+ * - th_await_published, th_await_sealed, th_await_ended, and questions (th_wait_for, th_list,
+ *   th_wait_applied): only the wait ends.
+ * - Commands (th_roll_back, th_retain, th_pin, th_release): they may still take effect, once.
+ * - th_join, th_register, th_controller_connect: there is no handle.
+ * - th_unpublish, th_buffer_sleep, th_buffer_wake, th_buffer_reset, th_rebind, th_attached_verify,
+ *   th_leave: they are not cancelled, for the memory is theirs until they end. They end by
+ *   themselves, within their times.
  *
  * Threads. All functions may be called on any thread. Handles are not counted: a handle must not be
- * used during or after its free. A buffer, client or controller that is freed cancels its
- * operations and waits for them first; their th_operations stay the caller's. Free buffers before
- * their client, or after; calls on a buffer whose client is gone return TH_CANCELLED. After a fork
- * every call in the child returns TH_FAILED_PRECONDITION; what was attached stays readable there,
- * and keeps the holder's pages until the child ends too. Functions without a _start do not wait for
- * anybody (releasing Python's GIL, as ctypes does, is enough for the others).
+ * used during or after its free. A client, buffer, controller or attached version that is freed
+ * cancels the operations that were begun on it and waits for them; the th_operation handles stay
+ * the caller's. Free buffers before their client, or after; calls on a buffer whose client is gone
+ * return TH_CANCELLED. After a fork every call in the child returns TH_FAILED_PRECONDITION; what
+ * was attached stays readable there, and keeps the holder's pages until the child ends too.
+ * Functions without a _start wait for nobody, but for th_receive_next, th_operation_wait, and those
+ * that free or close. For the others it is enough to release Python's GIL, as ctypes does.
  */
 #ifndef TH_CLIENT_TENSORHUB_H_
 #define TH_CLIENT_TENSORHUB_H_
@@ -106,7 +108,7 @@ extern "C" {
 /* The canonical codes, as gRPC numbers them. */
 typedef enum th_status {
   TH_OK = 0,
-  TH_CANCELLED = 1, /* the client has left */
+  TH_CANCELLED = 1, /* the client has left, or somebody has cancelled the call */
   TH_UNKNOWN = 2,
   TH_INVALID_ARGUMENT = 3,
   TH_DEADLINE_EXCEEDED = 4,

@@ -117,11 +117,10 @@ class Library:
         self.lib.th_buffer_bytes.restype = ctypes.c_uint64
         self.lib.th_attached_size.restype = ctypes.c_size_t
         for name in ("client", "buffer", "attached", "controller"):
-            if hasattr(self.lib, "th_operation_take_" + name):
-                getattr(self.lib, "th_operation_take_" + name).restype = ctypes.c_void_p
+            getattr(self.lib, "th_operation_take_" + name).restype = ctypes.c_void_p
         for name in ("client", "buffer", "string", "attached", "controller", "operation"):
-            if hasattr(self.lib, "th_%s_free" % name):
-                getattr(self.lib, "th_%s_free" % name).restype = None
+            getattr(self.lib, "th_%s_free" % name).restype = None
+        self.lib.th_receive_close.restype = None
 
     def error(self):
         return self.lib.th_last_error().decode()
