@@ -314,8 +314,8 @@ TEST_F(FabricFailuresTest, ARailThatFailsBeforeAnyOtherIsAdmittedIsLeftForTheOth
 
 // ---- a process that ends or stands still
 
-// A process that serves 2 MiB over source0, for as long as this lives, and is read over reader0:
-// the first segments, and all from SIGUSR1 on.
+// A process that serves 2 MiB over source0, for as long as this lives: the first segments, and all
+// from SIGUSR1 on.
 class ServingProcess {
  public:
   explicit ServingProcess(std::function<std::unique_ptr<Transport>()> new_transport) {
