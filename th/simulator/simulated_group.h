@@ -195,8 +195,6 @@ class SimulatedRollout : public SimulatedGroup {
   // True: it has begun something.
   bool ActOnStaged();
   void Update();
-  // One rank's caller may cancel the call that the group has just begun.
-  void MaybeCancel();
   void Stage();
   void Receive();
   SegmentSet DrawWanted(uint64_t segment_count);

@@ -41,6 +41,7 @@ constexpr char kInOrder[] =
 constexpr char kOnce[] = "the server resolves an operation once, also over a restart";
 constexpr char kBefore[] = "the server says so before an operation is resolved, or never";
 constexpr char kNothingYet[] = "nothing is received before the first write";
+constexpr char kNoCancel[] = "no simulated caller cancels a call";
 
 // clang-format off
 constexpr Impossible kImpossible[] = {
@@ -79,6 +80,14 @@ constexpr Impossible kImpossible[] = {
     {"update shard done | OperationFinished, not available", kBefore},
     {"update shard done | OperationFinished, offload first", kBefore},
     {"update shard done | OperationFinished, offload first, an error", kBefore},
+    {"update asked | the caller cancels", kNoCancel},
+    {"update copying | the caller cancels", kNoCancel},
+    {"update holding | the caller cancels", kNoCancel},
+    {"update beginning | the caller cancels", kNoCancel},
+    {"update draining | the caller cancels", kNoCancel},
+    {"update filling, not written | the caller cancels", kNoCancel},
+    {"update filling, written | the caller cancels", kNoCancel},
+    {"update shard done | the caller cancels", kNoCancel},
 };
 
 // Those that fewer than one seed in a hundred takes: no test of few seeds can demand them.
