@@ -131,23 +131,24 @@ class Alarm {
     event.events = EPOLLIN;
     epoll_ctl(epoll_.fd(), EPOLL_CTL_ADD, fd, &event);
   }
-  // The timer ends once; a later call replaces it.
-  void SetAfter(absl::Duration duration) {
+  // Rings once, at `time` or before: a ring that is set for an earlier time is left as it is, so
+  // that a deadline which moves with every READ costs no system call.
+  void RingBy(absl::Time time, absl::Time now) {
+    if (rings_at_ <= time) return;
     itimerspec when{};
-    when.it_value = absl::ToTimespec(std::max(duration, absl::Milliseconds(1)));
+    when.it_value = absl::ToTimespec(std::max(time - now, absl::Milliseconds(1)));
     timerfd_settime(timer_.fd(), 0, &when, nullptr);
-    set_ = true;
+    rings_at_ = time;
   }
-  bool set() const { return set_; }
   // Takes note of a time that has passed.
   void Clear() {
     uint64_t count = 0;
-    if (read(timer_.fd(), &count, sizeof(count)) > 0) set_ = false;
+    if (read(timer_.fd(), &count, sizeof(count)) > 0) rings_at_ = absl::InfiniteFuture();
   }
 
  private:
   stream::Socket epoll_, timer_;  // owners of descriptors
-  bool set_ = false;
+  absl::Time rings_at_ = absl::InfiniteFuture();
 };
 
 class RemoteRdmaMemory final : public stream::RemoteMemory {
@@ -612,14 +613,15 @@ absl::Status RemoteRdmaMemory::WatchDeadline() {
   if (!since.has_value()) return absl::OkStatus();
   const FabricDeadlines& deadlines = fabric_->deadlines();
   const absl::Duration allowed = state_ == State::kProbing ? deadlines.probe : deadlines.read;
-  const absl::Duration left = *since + allowed - MonotonicNow();
-  if (left <= absl::ZeroDuration()) {
+  const absl::Time deadline = *since + allowed;
+  const absl::Time now = MonotonicNow();
+  if (now >= deadline) {
     NoteBrokenWay();
     return absl::UnavailableError(absl::StrCat("the source's memory does not answer over RDMA (",
                                                pair_->device().ToString(), ") within ",
                                                absl::FormatDuration(allowed)));
   }
-  if (!alarm_.set()) alarm_.SetAfter(left);
+  alarm_.RingBy(deadline, now);
   return absl::OkStatus();
 }
 
