@@ -158,7 +158,8 @@ bool DeviceStaging::IsOutgoingSlotAwaited() const {
 
 void DeviceStaging::TakeSum(SumRequest request) {
   absl::MutexLock lock(&mu_);
-  LaneOf(*request.store).thread.Post([request = std::move(request)] {
+  CopyLane& lane = LaneOf(*request.store);
+  lane.thread.Post([request = std::move(request)] {
     if (request.wanted.expired()) return;
     AnswerIfWanted(request, request.store->TakeSum(request.segment));
   });
