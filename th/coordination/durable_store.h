@@ -10,7 +10,7 @@
 #define TH_COORDINATION_DURABLE_STORE_H_
 
 #include "absl/status/status.h"
-#include "th/reference_registry/registry_types.h"
+#include "th/registry_state/registry_types.h"
 #include "th/weights/identifiers.h"
 
 namespace th {

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "absl/time/time.h"
-#include "th/reference_registry/registry_types.h"
+#include "th/registry_state/registry_types.h"
 #include "th/weights/identifiers.h"
 
 namespace th {

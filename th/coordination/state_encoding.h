@@ -11,7 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "th/reference_registry/registry_types.h"
+#include "th/registry_state/registry_types.h"
 #include "th/weights/identifiers.h"
 
 namespace th {

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "th/protocol/capability.h"
-#include "th/reference_registry/holders.h"
+#include "th/registry_state/holders.h"
 #include "th/reference_registry/source_choice.h"
 #include "th/reference_registry/transactions.h"
 #include "th/scheduler/link_rate.h"

@@ -8,7 +8,7 @@
 #include "gtest/gtest.h"
 #include "testing/status_matchers.h"
 #include "th/protocol/lease.h"
-#include "th/reference_registry/heard_until.h"
+#include "th/registry_state/heard_until.h"
 #include "th/reference_registry/registry_harness.h"
 
 namespace th {

@@ -3,8 +3,8 @@
 #ifndef TH_REFERENCE_REGISTRY_COPIES_H_
 #define TH_REFERENCE_REGISTRY_COPIES_H_
 
-#include "th/reference_registry/state.h"
-#include "th/reference_registry/turn.h"
+#include "th/registry_state/state.h"
+#include "th/registry_state/turn.h"
 
 namespace th::registry {
 

@@ -14,7 +14,7 @@
 #include "testing/status_matchers.h"
 #include "th/protocol/copy_name.h"
 #include "th/reference_registry/registry_harness.h"
-#include "th/reference_registry/state.h"
+#include "th/registry_state/state.h"
 
 namespace th {
 namespace {

@@ -3,8 +3,8 @@
 #define TH_REFERENCE_REGISTRY_DISPATCH_H_
 
 #include "th/protocol/messages.h"
-#include "th/reference_registry/registry_types.h"
-#include "th/reference_registry/turn.h"
+#include "th/registry_state/registry_types.h"
+#include "th/registry_state/turn.h"
 
 namespace th::registry {
 

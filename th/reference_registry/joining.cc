@@ -9,8 +9,8 @@
 #include "absl/time/time.h"
 #include "th/protocol/answer.h"
 #include "th/protocol/operation_kind_name.h"
-#include "th/reference_registry/floor.h"
-#include "th/reference_registry/kept_results.h"
+#include "th/registry_state/floor.h"
+#include "th/registry_state/kept_results.h"
 #include "th/reference_registry/transactions.h"
 #include "tools/mutation/mutation.h"
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "th/reference_registry/assignment.h"
-#include "th/reference_registry/holders.h"
-#include "th/reference_registry/uplinks.h"
+#include "th/registry_state/holders.h"
+#include "th/registry_state/uplinks.h"
 #include "th/scheduler/comparable_throughputs.h"
 #include "th/scheduler/link_rate.h"
 #include "th/scheduler/scheduler.h"

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "th/reference_registry/holders.h"
+#include "th/registry_state/holders.h"
 #include "th/reference_registry/retention.h"
 
 namespace th::registry {

@@ -7,7 +7,7 @@
 
 #include "absl/time/time.h"
 #include "th/protocol/catalog.h"
-#include "th/reference_registry/state.h"
+#include "th/registry_state/state.h"
 
 namespace th::registry {
 

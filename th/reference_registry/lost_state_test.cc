@@ -5,7 +5,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "testing/status_matchers.h"
-#include "th/reference_registry/claims.h"
+#include "th/registry_state/claims.h"
 #include "th/reference_registry/registry_harness.h"
 
 namespace th {

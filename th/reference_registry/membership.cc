@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "th/reference_registry/buffers.h"
-#include "th/reference_registry/claims.h"
-#include "th/reference_registry/holders.h"
+#include "th/registry_state/claims.h"
+#include "th/registry_state/holders.h"
 #include "th/reference_registry/models.h"
 #include "th/reference_registry/retention.h"
 #include "th/reference_registry/transactions.h"

@@ -1,7 +1,7 @@
 #include "th/reference_registry/models.h"
 
 #include "absl/strings/str_cat.h"
-#include "th/reference_registry/holders.h"
+#include "th/registry_state/holders.h"
 
 namespace th::registry {
 namespace {

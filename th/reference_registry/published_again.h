@@ -5,7 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "th/reference_registry/state.h"
+#include "th/registry_state/state.h"
 #include "th/weights/digest.h"
 
 namespace th::registry {

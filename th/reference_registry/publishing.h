@@ -10,8 +10,8 @@
 
 #include "absl/status/status.h"
 #include "th/protocol/messages.h"
-#include "th/reference_registry/state.h"
-#include "th/reference_registry/turn.h"
+#include "th/registry_state/state.h"
+#include "th/registry_state/turn.h"
 
 namespace th::registry {
 

@@ -4,9 +4,9 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "th/reference_registry/holders.h"
+#include "th/registry_state/holders.h"
 #include "th/reference_registry/joining.h"
-#include "th/reference_registry/kept_results.h"
+#include "th/registry_state/kept_results.h"
 #include "th/reference_registry/transactions.h"
 
 namespace th::registry {

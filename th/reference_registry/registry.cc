@@ -6,15 +6,15 @@
 #include "absl/strings/str_cat.h"
 #include "th/reference_registry/commands.h"
 #include "th/reference_registry/dispatch.h"
-#include "th/reference_registry/invariants.h"
+#include "th/registry_state/invariants.h"
 #include "th/reference_registry/listing.h"
 #include "th/reference_registry/operations.h"
-#include "th/reference_registry/pause.h"
+#include "th/registry_state/pause.h"
 #include "th/reference_registry/recovery.h"
 #include "th/reference_registry/roll_back.h"
 #include "th/reference_registry/shard_lookup.h"
-#include "th/reference_registry/state.h"
-#include "th/reference_registry/turn.h"
+#include "th/registry_state/state.h"
+#include "th/registry_state/turn.h"
 
 namespace th {
 

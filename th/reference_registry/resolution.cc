@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "th/reference_registry/assignment.h"
-#include "th/reference_registry/floor.h"
-#include "th/reference_registry/holders.h"
+#include "th/registry_state/floor.h"
+#include "th/registry_state/holders.h"
 
 namespace th::registry {
 namespace {

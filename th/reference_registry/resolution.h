@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "th/protocol/messages.h"
-#include "th/reference_registry/state.h"
+#include "th/registry_state/state.h"
 
 namespace th::registry {
 

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "th/protocol/copy_name.h"
 #include "th/protocol/operation_kind_name.h"
-#include "th/reference_registry/holders.h"
+#include "th/registry_state/holders.h"
 #include "th/reference_registry/transactions.h"
 #include "th/weights/byte_size.h"
 #include "tools/mutation/mutation.h"

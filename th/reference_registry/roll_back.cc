@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "th/reference_registry/holders.h"
+#include "th/registry_state/holders.h"
 #include "th/reference_registry/resolution.h"
 #include "th/reference_registry/transactions.h"
 #include "tools/mutation/mutation.h"

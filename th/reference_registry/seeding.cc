@@ -6,7 +6,7 @@
 #include "absl/container/btree_set.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "th/reference_registry/holders.h"
+#include "th/registry_state/holders.h"
 #include "th/reference_registry/retention.h"
 #include "th/reference_registry/transactions.h"
 #include "tools/mutation/mutation.h"

@@ -28,8 +28,8 @@
 #include <cstdint>
 
 #include "absl/time/time.h"
-#include "th/reference_registry/state.h"
-#include "th/reference_registry/turn.h"
+#include "th/registry_state/state.h"
+#include "th/registry_state/turn.h"
 
 namespace th::registry {
 

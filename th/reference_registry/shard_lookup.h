@@ -4,7 +4,7 @@
 
 #include "absl/status/statusor.h"
 #include "th/protocol/catalog.h"
-#include "th/reference_registry/state.h"
+#include "th/registry_state/state.h"
 
 namespace th::registry {
 

@@ -5,8 +5,8 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/string_view.h"
-#include "th/reference_registry/holders.h"
-#include "th/reference_registry/uplinks.h"
+#include "th/registry_state/holders.h"
+#include "th/registry_state/uplinks.h"
 #include "th/scheduler/fill_paths.h"
 #include "th/topology/location.h"
 

@@ -6,8 +6,8 @@
 #include <cstddef>
 #include <vector>
 
-#include "th/reference_registry/state.h"
-#include "th/reference_registry/turn.h"
+#include "th/registry_state/state.h"
+#include "th/registry_state/turn.h"
 #include "th/scheduler/scheduler.h"
 
 namespace th::registry {

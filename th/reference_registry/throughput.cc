@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_format.h"
 #include "th/reference_registry/assignment.h"
-#include "th/reference_registry/holders.h"
+#include "th/registry_state/holders.h"
 #include "th/reference_registry/link_order.h"
 #include "th/scheduler/comparable_throughputs.h"
 #include "th/scheduler/link_rate.h"

@@ -7,9 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "th/protocol/answer.h"
 #include "th/protocol/operation_kind_name.h"
-#include "th/reference_registry/costs.h"
-#include "th/reference_registry/holders.h"
-#include "th/reference_registry/kept_results.h"
+#include "th/registry_state/costs.h"
+#include "th/registry_state/holders.h"
+#include "th/registry_state/kept_results.h"
 #include "tools/mutation/mutation.h"
 
 namespace th::registry {

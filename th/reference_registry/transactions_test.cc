@@ -6,7 +6,7 @@
 #include "gtest/gtest.h"
 #include "testing/status_matchers.h"
 #include "th/reference_registry/registry_harness.h"
-#include "th/reference_registry/state.h"
+#include "th/registry_state/state.h"
 
 namespace th {
 namespace {

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "th/reference_registry/costs.h"
-#include "th/reference_registry/holders.h"
+#include "th/registry_state/costs.h"
+#include "th/registry_state/holders.h"
 #include "th/reference_registry/retention.h"
 #include "th/reference_registry/transactions.h"
 

@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "th/reference_registry/assignment.h"
-#include "th/reference_registry/costs.h"
-#include "th/reference_registry/holders.h"
+#include "th/registry_state/costs.h"
+#include "th/registry_state/holders.h"
 #include "th/reference_registry/publishing.h"
 #include "th/reference_registry/resolution.h"
 #include "th/reference_registry/retention.h"

@@ -1,4 +1,4 @@
-#include "th/reference_registry/uplinks.h"
+#include "th/registry_state/uplinks.h"
 
 #include <cstdint>
 #include <list>
@@ -13,9 +13,9 @@
 #include "th/protocol/lease.h"
 #include "th/protocol/messages.h"
 #include "th/reference_registry/registry_harness.h"
-#include "th/reference_registry/registry_types.h"
-#include "th/reference_registry/state.h"
-#include "th/reference_registry/turn.h"
+#include "th/registry_state/registry_types.h"
+#include "th/registry_state/state.h"
+#include "th/registry_state/turn.h"
 #include "th/weights/segments.h"
 
 namespace th {

@@ -15,7 +15,7 @@
 
 #include "absl/time/time.h"
 #include "th/protocol/event.h"
-#include "th/reference_registry/registry_types.h"
+#include "th/registry_state/registry_types.h"
 
 namespace th {
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "CLI/CLI.hpp"
-#include "th/reference_registry/registry_types.h"
+#include "th/registry_state/registry_types.h"
 
 namespace th {
 

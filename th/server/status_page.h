@@ -8,7 +8,7 @@
 
 #include "absl/time/time.h"
 #include "th/protocol/catalog.h"
-#include "th/reference_registry/registry_types.h"
+#include "th/registry_state/registry_types.h"
 #include "th/server/server_metrics.h"
 
 namespace th {

@@ -21,7 +21,7 @@
 
 #include "absl/time/time.h"
 #include "th/protocol/messages.h"
-#include "th/reference_registry/registry_types.h"
+#include "th/registry_state/registry_types.h"
 #include "th/weights/digest.h"
 #include "th/weights/identifiers.h"
 

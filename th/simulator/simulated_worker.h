@@ -16,7 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "th/protocol/messages.h"
-#include "th/reference_registry/registry_types.h"
+#include "th/registry_state/registry_types.h"
 #include "th/simulator/observed_session.h"
 #include "th/simulator/simulated_buffer.h"
 #include "th/simulator/simulated_fill.h"

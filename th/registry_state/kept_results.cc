@@ -1,4 +1,4 @@
-#include "th/reference_registry/kept_results.h"
+#include "th/registry_state/kept_results.h"
 
 #include <algorithm>
 #include <memory>
@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "th/protocol/answer.h"
 #include "th/protocol/operation_kind_name.h"
-#include "th/reference_registry/floor.h"
+#include "th/registry_state/floor.h"
 #include "tools/mutation/mutation.h"
 
 namespace th::registry {

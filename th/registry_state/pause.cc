@@ -1,4 +1,4 @@
-#include "th/reference_registry/pause.h"
+#include "th/registry_state/pause.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,11 +1,11 @@
 // The bytes that workers have still to send: the load by which th/scheduler compares sources.
-#ifndef TH_REFERENCE_REGISTRY_UPLINKS_H_
-#define TH_REFERENCE_REGISTRY_UPLINKS_H_
+#ifndef TH_REGISTRY_STATE_UPLINKS_H_
+#define TH_REGISTRY_STATE_UPLINKS_H_
 
 #include <cstdint>
 
-#include "th/reference_registry/state.h"
-#include "th/reference_registry/turn.h"
+#include "th/registry_state/state.h"
+#include "th/registry_state/turn.h"
 
 namespace th::registry {
 
@@ -21,4 +21,4 @@ uint32_t ReadersThatStay(const Buffer& source, const Buffer& reader);
 
 }  // namespace th::registry
 
-#endif  // TH_REFERENCE_REGISTRY_UPLINKS_H_
+#endif  // TH_REGISTRY_STATE_UPLINKS_H_

@@ -1,4 +1,4 @@
-#include "th/reference_registry/transaction.h"
+#include "th/registry_state/transaction.h"
 
 namespace th::registry {
 

@@ -1,13 +1,13 @@
 // The costs of operations, added up for each model: the ranks' claims, as far as they can be true,
 // and what the server sees itself. They are for people alone: nothing is decided by them.
-#ifndef TH_REFERENCE_REGISTRY_COSTS_H_
-#define TH_REFERENCE_REGISTRY_COSTS_H_
+#ifndef TH_REGISTRY_STATE_COSTS_H_
+#define TH_REGISTRY_STATE_COSTS_H_
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "th/protocol/cost.h"
-#include "th/reference_registry/state.h"
-#include "th/reference_registry/turn.h"
+#include "th/registry_state/state.h"
+#include "th/registry_state/turn.h"
 
 namespace th::registry {
 
@@ -42,4 +42,4 @@ void CountFailed(Turn& turn, const Replica& replica, const Transaction& transact
 
 }  // namespace th::registry
 
-#endif  // TH_REFERENCE_REGISTRY_COSTS_H_
+#endif  // TH_REGISTRY_STATE_COSTS_H_

@@ -13,8 +13,8 @@
 // before.
 //
 // Pure, owned by the loop's thread.
-#ifndef TH_REFERENCE_REGISTRY_HEARD_UNTIL_H_
-#define TH_REFERENCE_REGISTRY_HEARD_UNTIL_H_
+#ifndef TH_REGISTRY_STATE_HEARD_UNTIL_H_
+#define TH_REGISTRY_STATE_HEARD_UNTIL_H_
 
 #include <algorithm>
 
@@ -61,4 +61,4 @@ class HeardUntil {
 
 }  // namespace th
 
-#endif  // TH_REFERENCE_REGISTRY_HEARD_UNTIL_H_
+#endif  // TH_REGISTRY_STATE_HEARD_UNTIL_H_

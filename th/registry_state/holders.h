@@ -5,16 +5,16 @@
 // A holder is a candidate for new readers exactly when its stream is up, its version is published,
 // its replica holds or fills that version, its bytes agree with what the version is known to hold,
 // and it is complete or its fill has begun.
-#ifndef TH_REFERENCE_REGISTRY_HOLDERS_H_
-#define TH_REFERENCE_REGISTRY_HOLDERS_H_
+#ifndef TH_REGISTRY_STATE_HOLDERS_H_
+#define TH_REGISTRY_STATE_HOLDERS_H_
 
 #include <string>
 #include <vector>
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "th/reference_registry/state.h"
-#include "th/reference_registry/turn.h"
+#include "th/registry_state/state.h"
+#include "th/registry_state/turn.h"
 #include "th/topology/location.h"
 
 namespace th::registry {
@@ -140,4 +140,4 @@ std::vector<NearPlace> NearPlacesOf(const Location& location);
 
 }  // namespace th::registry
 
-#endif  // TH_REFERENCE_REGISTRY_HOLDERS_H_
+#endif  // TH_REGISTRY_STATE_HOLDERS_H_

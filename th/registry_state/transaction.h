@@ -5,8 +5,8 @@
 //   if (const UpdateOperation* update = transaction.if_update()) Use(update->selector);
 //
 // A Transaction is owned by its Replica (state.h). Not thread-safe.
-#ifndef TH_REFERENCE_REGISTRY_TRANSACTION_H_
-#define TH_REFERENCE_REGISTRY_TRANSACTION_H_
+#ifndef TH_REGISTRY_STATE_TRANSACTION_H_
+#define TH_REGISTRY_STATE_TRANSACTION_H_
 
 #include <algorithm>
 #include <cstdint>
@@ -163,4 +163,4 @@ bool MayDemandOffload(const Transaction& transaction);
 
 }  // namespace th::registry
 
-#endif  // TH_REFERENCE_REGISTRY_TRANSACTION_H_
+#endif  // TH_REGISTRY_STATE_TRANSACTION_H_

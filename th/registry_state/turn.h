@@ -1,7 +1,7 @@
 // One event's turn: the state that it changes, the effects that it has, and the work that its
 // changes leave over for the end of the turn (SettleTurn in operations.h).
-#ifndef TH_REFERENCE_REGISTRY_TURN_H_
-#define TH_REFERENCE_REGISTRY_TURN_H_
+#ifndef TH_REGISTRY_STATE_TURN_H_
+#define TH_REGISTRY_STATE_TURN_H_
 
 #include <compare>
 #include <string>
@@ -10,8 +10,8 @@
 #include "absl/container/btree_map.h"
 #include "absl/container/btree_set.h"
 #include "absl/time/time.h"
-#include "th/reference_registry/registry_types.h"
-#include "th/reference_registry/state.h"
+#include "th/registry_state/registry_types.h"
+#include "th/registry_state/state.h"
 
 namespace th::registry {
 
@@ -66,4 +66,4 @@ void Persist(Turn& turn, const Model& model);
 
 }  // namespace th::registry
 
-#endif  // TH_REFERENCE_REGISTRY_TURN_H_
+#endif  // TH_REGISTRY_STATE_TURN_H_

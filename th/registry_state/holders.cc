@@ -1,4 +1,4 @@
-#include "th/reference_registry/holders.h"
+#include "th/registry_state/holders.h"
 
 #include <algorithm>
 #include <memory>
@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "th/protocol/operation_kind_name.h"
-#include "th/reference_registry/uplinks.h"
+#include "th/registry_state/uplinks.h"
 #include "th/scheduler/scheduler.h"
 #include "tools/mutation/mutation.h"
 

@@ -1,9 +1,9 @@
 // The oldest version that the ranks of a replica accept. Each rank may ask for nothing older than
 // some version that it knows of; the newest of these counts for all.
-#ifndef TH_REFERENCE_REGISTRY_FLOOR_H_
-#define TH_REFERENCE_REGISTRY_FLOOR_H_
+#ifndef TH_REGISTRY_STATE_FLOOR_H_
+#define TH_REGISTRY_STATE_FLOOR_H_
 
-#include "th/reference_registry/state.h"
+#include "th/registry_state/state.h"
 #include "th/weights/identifiers.h"
 
 namespace th::registry {
@@ -14,4 +14,4 @@ bool IsBehindFloor(const Replica& replica, VersionSequence version, VersionSeque
 
 }  // namespace th::registry
 
-#endif  // TH_REFERENCE_REGISTRY_FLOOR_H_
+#endif  // TH_REGISTRY_STATE_FLOOR_H_

@@ -1,6 +1,6 @@
 // The values that the registry's driver hands in and gets out.
-#ifndef TH_REFERENCE_REGISTRY_REGISTRY_TYPES_H_
-#define TH_REFERENCE_REGISTRY_REGISTRY_TYPES_H_
+#ifndef TH_REGISTRY_STATE_REGISTRY_TYPES_H_
+#define TH_REGISTRY_STATE_REGISTRY_TYPES_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -181,4 +181,4 @@ struct RegistryCounters {
 
 }  // namespace th
 
-#endif  // TH_REFERENCE_REGISTRY_REGISTRY_TYPES_H_
+#endif  // TH_REGISTRY_STATE_REGISTRY_TYPES_H_

@@ -1,4 +1,4 @@
-#include "th/reference_registry/floor.h"
+#include "th/registry_state/floor.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "th/reference_registry/costs.h"
+#include "th/registry_state/costs.h"
 
 #include <algorithm>
 #include <limits>

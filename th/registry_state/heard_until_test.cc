@@ -1,4 +1,4 @@
-#include "th/reference_registry/heard_until.h"
+#include "th/registry_state/heard_until.h"
 
 #include "gtest/gtest.h"
 

@@ -5,8 +5,8 @@
 // buffers. A raw pointer leads from a child to its parent, which outlives it, or to a record whose
 // owner removes the pointer first (ClearContent before a buffer or shard goes, RemoveWorker before
 // a replica goes). Not thread-safe.
-#ifndef TH_REFERENCE_REGISTRY_STATE_H_
-#define TH_REFERENCE_REGISTRY_STATE_H_
+#ifndef TH_REGISTRY_STATE_STATE_H_
+#define TH_REGISTRY_STATE_STATE_H_
 
 #include <algorithm>
 #include <compare>
@@ -28,8 +28,8 @@
 #include "th/protocol/capability.h"
 #include "th/protocol/freed_names.h"
 #include "th/protocol/messages.h"
-#include "th/reference_registry/registry_types.h"
-#include "th/reference_registry/transaction.h"
+#include "th/registry_state/registry_types.h"
+#include "th/registry_state/transaction.h"
 #include "th/scheduler/comparable_throughputs.h"
 #include "th/scheduler/link_rate.h"
 #include "th/scheduler/slow_source.h"
@@ -555,4 +555,4 @@ std::string NameRanks(const Group& group, const std::vector<Rank>& ranks);
 
 }  // namespace th::registry
 
-#endif  // TH_REFERENCE_REGISTRY_STATE_H_
+#endif  // TH_REGISTRY_STATE_STATE_H_

@@ -1,4 +1,4 @@
-#include "th/reference_registry/pause_watch.h"
+#include "th/registry_state/pause_watch.h"
 
 #include "gtest/gtest.h"
 

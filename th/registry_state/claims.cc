@@ -1,4 +1,4 @@
-#include "th/reference_registry/claims.h"
+#include "th/registry_state/claims.h"
 
 #include <algorithm>
 #include <compare>

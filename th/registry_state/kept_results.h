@@ -1,13 +1,13 @@
 // Results of group operations: how an operation ended is sent to every rank, and kept for ranks
 // that ask later or again. A replica keeps kMaxResultsKept of them.
-#ifndef TH_REFERENCE_REGISTRY_KEPT_RESULTS_H_
-#define TH_REFERENCE_REGISTRY_KEPT_RESULTS_H_
+#ifndef TH_REGISTRY_STATE_KEPT_RESULTS_H_
+#define TH_REGISTRY_STATE_KEPT_RESULTS_H_
 
 #include "absl/status/status.h"
 #include "th/protocol/event.h"
 #include "th/protocol/messages.h"
-#include "th/reference_registry/state.h"
-#include "th/reference_registry/turn.h"
+#include "th/registry_state/state.h"
+#include "th/registry_state/turn.h"
 #include "th/weights/version.h"
 
 namespace th::registry {
@@ -32,4 +32,4 @@ absl::Status OlderThanAskedFor(const Buffer& buffer, VersionSequence version,
 
 }  // namespace th::registry
 
-#endif  // TH_REFERENCE_REGISTRY_KEPT_RESULTS_H_
+#endif  // TH_REGISTRY_STATE_KEPT_RESULTS_H_

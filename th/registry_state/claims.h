@@ -5,15 +5,15 @@
 // state was lost, or replaced by another, or is older than what the worker has lived in. A foreign
 // worker is taken back as well, but under a fresh id, and nothing that it counted is compared with
 // what was counted here. docs/decisions/0019-a-server-that-knows-less-learns.md has the reasons.
-#ifndef TH_REFERENCE_REGISTRY_CLAIMS_H_
-#define TH_REFERENCE_REGISTRY_CLAIMS_H_
+#ifndef TH_REGISTRY_STATE_CLAIMS_H_
+#define TH_REGISTRY_STATE_CLAIMS_H_
 
 #include <optional>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "th/protocol/messages.h"
-#include "th/reference_registry/state.h"
+#include "th/registry_state/state.h"
 
 namespace th::registry {
 
@@ -51,4 +51,4 @@ bool StaysBefore(const RegistryState& state, const Worker& holder, const ResumeC
 
 }  // namespace th::registry
 
-#endif  // TH_REFERENCE_REGISTRY_CLAIMS_H_
+#endif  // TH_REGISTRY_STATE_CLAIMS_H_

@@ -1,4 +1,4 @@
-#include "th/reference_registry/state.h"
+#include "th/registry_state/state.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "th/reference_registry/invariants.h"
+#include "th/registry_state/invariants.h"
 
 #include <algorithm>
 #include <set>
@@ -10,7 +10,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "th/reference_registry/holders.h"
+#include "th/registry_state/holders.h"
 #include "th/weights/status_macros.h"
 
 namespace th::registry {

@@ -10,8 +10,8 @@
 // pause: the timer goes on, and so do the threads that read what workers send.
 //
 // Pure. The caller's lock guards it.
-#ifndef TH_REFERENCE_REGISTRY_PAUSE_WATCH_H_
-#define TH_REFERENCE_REGISTRY_PAUSE_WATCH_H_
+#ifndef TH_REGISTRY_STATE_PAUSE_WATCH_H_
+#define TH_REGISTRY_STATE_PAUSE_WATCH_H_
 
 #include <algorithm>
 #include <utility>
@@ -40,4 +40,4 @@ class PauseWatch {
 
 }  // namespace th
 
-#endif  // TH_REFERENCE_REGISTRY_PAUSE_WATCH_H_
+#endif  // TH_REGISTRY_STATE_PAUSE_WATCH_H_

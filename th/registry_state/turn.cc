@@ -1,4 +1,4 @@
-#include "th/reference_registry/turn.h"
+#include "th/registry_state/turn.h"
 
 #include "absl/strings/str_cat.h"
 

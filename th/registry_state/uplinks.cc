@@ -1,4 +1,4 @@
-#include "th/reference_registry/uplinks.h"
+#include "th/registry_state/uplinks.h"
 
 #include <algorithm>
 
