@@ -10,6 +10,7 @@ _MUTABLE_PACKAGES = [
     "th/mutability_contract",
     "th/pipeline_replicator",
     "th/reference_registry",
+    "th/registry_state",
     "th/scheduler",
     "th/simulator",
     "th/worker_session",

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "th/protocol/answer.h"
 #include "th/reference_registry/assignment.h"
-#include "th/reference_registry/buffers.h"
+#include "th/reference_registry/buffer_registration.h"
 #include "th/registry_state/claims.h"
 #include "th/reference_registry/commands.h"
 #include "th/registry_state/holders.h"

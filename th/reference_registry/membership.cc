@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "th/reference_registry/buffers.h"
+#include "th/reference_registry/buffer_registration.h"
 #include "th/registry_state/claims.h"
 #include "th/registry_state/holders.h"
 #include "th/reference_registry/models.h"

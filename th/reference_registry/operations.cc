@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "th/reference_registry/assignment.h"
-#include "th/reference_registry/copies.h"
+#include "th/reference_registry/copy_release.h"
 #include "th/reference_registry/publishing.h"
 #include "th/reference_registry/retention.h"
 #include "th/reference_registry/transactions.h"

@@ -7,9 +7,9 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
-#include "th/reference_registry/buffers.h"
+#include "th/reference_registry/buffer_registration.h"
 #include "th/registry_state/claims.h"
-#include "th/reference_registry/copies.h"
+#include "th/reference_registry/copy_release.h"
 #include "th/registry_state/holders.h"
 #include "th/reference_registry/membership.h"
 #include "th/reference_registry/publishing.h"

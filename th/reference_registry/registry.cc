@@ -9,7 +9,7 @@
 #include "th/registry_state/invariants.h"
 #include "th/reference_registry/listing.h"
 #include "th/reference_registry/operations.h"
-#include "th/registry_state/pause.h"
+#include "th/registry_state/server_pause.h"
 #include "th/reference_registry/recovery.h"
 #include "th/reference_registry/roll_back.h"
 #include "th/reference_registry/shard_lookup.h"

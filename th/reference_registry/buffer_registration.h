@@ -1,6 +1,6 @@
 // Buffers and layouts: registration, re-announcement, reset, end.
-#ifndef TH_REFERENCE_REGISTRY_BUFFERS_H_
-#define TH_REFERENCE_REGISTRY_BUFFERS_H_
+#ifndef TH_REFERENCE_REGISTRY_BUFFER_REGISTRATION_H_
+#define TH_REFERENCE_REGISTRY_BUFFER_REGISTRATION_H_
 
 #include "absl/status/status.h"
 #include "th/protocol/messages.h"
@@ -67,4 +67,4 @@ void EndLayoutWaits(Turn& turn, const Worker& worker);
 
 }  // namespace th::registry
 
-#endif  // TH_REFERENCE_REGISTRY_BUFFERS_H_
+#endif  // TH_REFERENCE_REGISTRY_BUFFER_REGISTRATION_H_

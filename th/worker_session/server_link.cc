@@ -1,4 +1,4 @@
-#include "th/worker_session/membership.h"
+#include "th/worker_session/server_link.h"
 
 #include <algorithm>
 #include <utility>
@@ -8,7 +8,7 @@
 #include "th/worker_session/admissions.h"
 #include "th/worker_session/announcement.h"
 #include "th/worker_session/buffers.h"
-#include "th/worker_session/commands.h"
+#include "th/worker_session/unanswered_commands.h"
 #include "th/worker_session/even_spread.h"
 #include "th/worker_session/operation.h"
 #include "th/worker_session/operations.h"

@@ -1,4 +1,4 @@
-#include "th/reference_registry/copies.h"
+#include "th/reference_registry/copy_release.h"
 
 #include <algorithm>
 

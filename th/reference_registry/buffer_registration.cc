@@ -1,4 +1,4 @@
-#include "th/reference_registry/buffers.h"
+#include "th/reference_registry/buffer_registration.h"
 
 #include <algorithm>
 #include <string>

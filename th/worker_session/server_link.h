@@ -5,8 +5,8 @@
 //                      ▲                 │                  │
 //                      └──── backoff ◄───┴──(stream lost, no answer, Refused for now)
 //   any of them ─(Refused for good, no server in time, Leave)─► ending ─(last call ended)─► ended
-#ifndef TH_WORKER_SESSION_MEMBERSHIP_H_
-#define TH_WORKER_SESSION_MEMBERSHIP_H_
+#ifndef TH_WORKER_SESSION_SERVER_LINK_H_
+#define TH_WORKER_SESSION_SERVER_LINK_H_
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -38,4 +38,4 @@ absl::Time NextLinkDeadline(const State& state);
 
 }  // namespace th::session
 
-#endif  // TH_WORKER_SESSION_MEMBERSHIP_H_
+#endif  // TH_WORKER_SESSION_SERVER_LINK_H_

@@ -1,5 +1,5 @@
 // When a copy in host memory of what is retained may go.
-#include "th/reference_registry/copies.h"
+#include "th/reference_registry/copy_release.h"
 
 #include <optional>
 

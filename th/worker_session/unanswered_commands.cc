@@ -1,4 +1,4 @@
-#include "th/worker_session/commands.h"
+#include "th/worker_session/unanswered_commands.h"
 
 #include <algorithm>
 #include <utility>

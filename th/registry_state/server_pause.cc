@@ -1,4 +1,4 @@
-#include "th/registry_state/pause.h"
+#include "th/registry_state/server_pause.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,7 +1,7 @@
 // When copies in host memory may go: offload buffers are released once another replica stays, or
 // nothing retains their version; those that seed a site once the site needs them no more either.
-#ifndef TH_REFERENCE_REGISTRY_COPIES_H_
-#define TH_REFERENCE_REGISTRY_COPIES_H_
+#ifndef TH_REFERENCE_REGISTRY_COPY_RELEASE_H_
+#define TH_REFERENCE_REGISTRY_COPY_RELEASE_H_
 
 #include "th/registry_state/state.h"
 #include "th/registry_state/turn.h"
@@ -17,4 +17,4 @@ void RepeatRelease(Turn& turn, const Buffer& buffer);
 
 }  // namespace th::registry
 
-#endif  // TH_REFERENCE_REGISTRY_COPIES_H_
+#endif  // TH_REFERENCE_REGISTRY_COPY_RELEASE_H_

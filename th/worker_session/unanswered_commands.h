@@ -1,7 +1,7 @@
 // Mutating calls that are no group operation. Each carries the caller's idempotency key, so that it
 // can be sent again after every join until it is answered.
-#ifndef TH_WORKER_SESSION_COMMANDS_H_
-#define TH_WORKER_SESSION_COMMANDS_H_
+#ifndef TH_WORKER_SESSION_UNANSWERED_COMMANDS_H_
+#define TH_WORKER_SESSION_UNANSWERED_COMMANDS_H_
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -19,4 +19,4 @@ void EndCommands(State& state, const absl::Status& why);
 
 }  // namespace th::session
 
-#endif  // TH_WORKER_SESSION_COMMANDS_H_
+#endif  // TH_WORKER_SESSION_UNANSWERED_COMMANDS_H_
