@@ -12,7 +12,6 @@
 #include "th/client/c_slot.h"
 #include "th/client/cancellation.h"
 #include "th/client/event_fd.h"
-#include "th/client/leave_behind.h"
 #include "th/client/process_guard.h"
 #include "th/protocol/error_fields.h"
 #include "th/transfer/task_thread.h"

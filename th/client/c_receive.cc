@@ -16,7 +16,6 @@
 #include "th/client/cancellation.h"
 #include "th/client/event_fd.h"
 #include "th/client/json_text.h"
-#include "th/client/leave_behind.h"
 #include "th/client/process_guard.h"
 #include "th/client/receive.h"
 #include "th/client/tensorhub.h"

@@ -6,13 +6,18 @@
 #include <string>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "th/client/call.h"
 #include "th/client/client.h"
 #include "th/client/membership.h"
 #include "th/client/process_guard.h"
 #include "th/client/shard_search.h"
+#include "th/protocol/messages.h"
 #include "th/weights/shard_layout.h"
 
 namespace th {
@@ -59,6 +64,25 @@ struct WeightBuffer::Impl {
   // A snapshot and its publication are one step.
   absl::Mutex snapshot_mu ABSL_ACQUIRED_BEFORE(mu);
 };
+
+// ---- the common part of the verbs of a WeightBuffer: refusals, and how long one waits at most
+
+inline absl::Status NoBuffer() {
+  return absl::FailedPreconditionError("this WeightBuffer is empty (moved from, or never made)");
+}
+
+inline absl::Status Unanswered(absl::string_view verb) {
+  return absl::DeadlineExceededError(absl::StrCat(verb, " did not end in time"));
+}
+
+// The longest wait of an unpublish, update or apply. Each copy that it waits for gives it its time
+// anew.
+template <typename Options>
+absl::Duration LongestWait(const Options& options) {
+  const absl::Duration once = options.timeout + options.drain_timeout;
+  if (options.on_retention == OnRetention::kDrop) return once;
+  return once + kMaxOffloadsOfOperation * (options.offload_timeout + options.timeout);
+}
 
 // 32 hexadecimal digits from the system's random source.
 std::string RandomIdempotencyKey();

@@ -10,7 +10,6 @@
 #include "th/client/client_state.h"
 #include "th/client/data_address.h"
 #include "th/client/grpc_channel.h"
-#include "th/client/leave_behind.h"
 #include "th/client/process_guard.h"
 #include "th/client/runtime.h"
 #include "th/client/server_list.h"

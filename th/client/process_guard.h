@@ -6,6 +6,8 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+#include <utility>
+
 #include "absl/status/status.h"
 
 namespace th {
@@ -21,6 +23,13 @@ class ProcessGuard {
  private:
   pid_t pid_;
 };
+
+// The destructor's part in a forked child: the object's threads exist in the parent only, and its
+// locks may be held by them for ever, so its memory is given up as it is.
+template <typename Pointer>
+void LeaveBehind(Pointer pointer) {
+  new Pointer(std::move(pointer));
+}
 
 // Notes that this process uses TensorHub. FAILED_PRECONDITION in a child of a process that did so.
 absl::Status ClaimProcess();

@@ -10,7 +10,6 @@
 #include "th/client/client.h"
 #include "th/client/client_state.h"
 #include "th/client/update_result.h"
-#include "th/client/verb_checks.h"
 #include "th/weights/status_macros.h"
 #include "th/weights/utf8.h"
 
