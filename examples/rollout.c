@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <time.h>
 
-#include "th/client/tensorhub.h"
+#include "th/c_interface/tensorhub.h"
 
 #define ROWS 1024
 #define COLUMNS 1024

@@ -2,7 +2,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "th/client/tensorhub.h"
+#include "th/c_interface/tensorhub.h"
 
 #define ROWS 1024
 #define COLUMNS 1024

@@ -21,6 +21,7 @@ ORDER = [
     "th/command_line",
     "th/server",
     "th/client",
+    "th/c_interface",
     "th/client_flags",
     "th/worker",
     "th/doctor",
@@ -35,7 +36,7 @@ ORDER = [
 # of those above it may use it in turn. A program that is only run (`data`) counts for nothing: it is not linked.
 TESTING = {
     "testing": None,
-    "testing/abi": "th/client",
+    "testing/abi": "th/c_interface",
     "testing/binaries": None,
     "testing/cluster": "th/controlled_rank",
     "testing/end_to_end": "th/controlled_rank",
@@ -117,7 +118,6 @@ IMPURE_CODE = {
 # Targets beside the facade that many may use, with the reason. All others are private, or shown to their own
 # subfolders, to //testing, or to one package by its name.
 ALSO_VISIBLE = {
-    "//th/client:tensorhub": "the C interface's header, public like the C++ one",
     "//th/command_line:quantity": "how sizes and durations are written, the same in all commands",
     "//th/proto:tensorhub_cc_grpc": "messages with the service",
     "//th/proto:tensorhub_cc_proto": "messages without the service, for code that must not link gRPC's",

@@ -9,8 +9,8 @@
 //     return RunNow([&] { return Update(...); }, {.outcome = outcome, .json = result});
 //   }
 //   th_status th_update_start(...) { return Start([&] { return Update(...); }, operation); }
-#ifndef TH_CLIENT_C_CALL_H_
-#define TH_CLIENT_C_CALL_H_
+#ifndef TH_C_INTERFACE_C_CALL_H_
+#define TH_C_INTERFACE_C_CALL_H_
 
 #include <atomic>
 #include <cstdint>
@@ -23,8 +23,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "th/client/c_handles.h"
-#include "th/client/tensorhub.h"
+#include "th/c_interface/c_handles.h"
+#include "th/c_interface/tensorhub.h"
 
 namespace th::c {
 
@@ -83,4 +83,4 @@ absl::Status Give(const std::string& text, char** out);
 
 }  // namespace th::c
 
-#endif  // TH_CLIENT_C_CALL_H_
+#endif  // TH_C_INTERFACE_C_CALL_H_

@@ -1,6 +1,6 @@
 // A descriptor that is readable once something has happened, for poll and event loops.
-#ifndef TH_CLIENT_EVENT_FD_H_
-#define TH_CLIENT_EVENT_FD_H_
+#ifndef TH_C_INTERFACE_EVENT_FD_H_
+#define TH_C_INTERFACE_EVENT_FD_H_
 
 #include <memory>
 
@@ -28,4 +28,4 @@ class EventFd {
 
 }  // namespace th::c
 
-#endif  // TH_CLIENT_EVENT_FD_H_
+#endif  // TH_C_INTERFACE_EVENT_FD_H_

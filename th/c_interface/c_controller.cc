@@ -7,12 +7,12 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "th/client/c_call.h"
-#include "th/client/c_handles.h"
-#include "th/client/c_options.h"
+#include "th/c_interface/c_call.h"
+#include "th/c_interface/c_handles.h"
+#include "th/c_interface/c_options.h"
 #include "th/client/client.h"
-#include "th/client/json_text.h"
-#include "th/client/tensorhub.h"
+#include "th/c_interface/json_text.h"
+#include "th/c_interface/tensorhub.h"
 #include "th/weights/status_macros.h"
 
 namespace {

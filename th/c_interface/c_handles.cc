@@ -1,4 +1,4 @@
-#include "th/client/c_handles.h"
+#include "th/c_interface/c_handles.h"
 
 namespace th::c {
 

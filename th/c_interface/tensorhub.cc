@@ -1,6 +1,6 @@
 // The C ABI over client.h: what has a client, a buffer or an attached version. Arguments are read
 // and copied by c_options, calls run by c_call; c_receive and c_controller have the rest.
-#include "th/client/tensorhub.h"
+#include "th/c_interface/tensorhub.h"
 
 #include <cstdlib>
 #include <memory>
@@ -12,12 +12,12 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "th/client/c_call.h"
-#include "th/client/c_handles.h"
-#include "th/client/c_options.h"
+#include "th/c_interface/c_call.h"
+#include "th/c_interface/c_handles.h"
+#include "th/c_interface/c_options.h"
 #include "th/client/cancel_hook.h"
 #include "th/client/client.h"
-#include "th/client/json_text.h"
+#include "th/c_interface/json_text.h"
 
 namespace {
 

@@ -11,7 +11,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "th/client/tensorhub.h"
+#include "th/c_interface/tensorhub.h"
 #include "th/client/test_cluster.h"
 
 namespace th {

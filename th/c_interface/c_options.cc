@@ -1,4 +1,4 @@
-#include "th/client/c_options.h"
+#include "th/c_interface/c_options.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "th/client/json_text.h"
+#include "th/c_interface/json_text.h"
 #include "th/topology/location.h"
 #include "th/weights/status_macros.h"
 

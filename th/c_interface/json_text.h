@@ -1,7 +1,7 @@
 // The client's values as JSON text for callers in other languages. Bytes that are no UTF-8 are
 // replaced.
-#ifndef TH_CLIENT_JSON_TEXT_H_
-#define TH_CLIENT_JSON_TEXT_H_
+#ifndef TH_C_INTERFACE_JSON_TEXT_H_
+#define TH_C_INTERFACE_JSON_TEXT_H_
 
 #include <cstdint>
 #include <deque>
@@ -37,4 +37,4 @@ absl::StatusOr<Attributes> AttributesFromJson(absl::string_view text);
 
 }  // namespace th
 
-#endif  // TH_CLIENT_JSON_TEXT_H_
+#endif  // TH_C_INTERFACE_JSON_TEXT_H_

@@ -1,4 +1,4 @@
-#include "th/client/event_fd.h"
+#include "th/c_interface/event_fd.h"
 
 #include <sys/eventfd.h>
 #include <unistd.h>

@@ -1,7 +1,7 @@
 // The structs of tensorhub.h as the C++ API has them: as much of a caller's struct is read as it
 // has, over the defaults, for its library may be older or newer; what is read is copied.
-#ifndef TH_CLIENT_C_OPTIONS_H_
-#define TH_CLIENT_C_OPTIONS_H_
+#ifndef TH_C_INTERFACE_C_OPTIONS_H_
+#define TH_C_INTERFACE_C_OPTIONS_H_
 
 #include <algorithm>
 #include <cstddef>
@@ -13,9 +13,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "th/client/c_call.h"
+#include "th/c_interface/c_call.h"
 #include "th/client/client.h"
-#include "th/client/tensorhub.h"
+#include "th/c_interface/tensorhub.h"
 
 namespace th::c {
 
@@ -70,4 +70,4 @@ absl::StatusOr<ReceiveOptions> ReadReceive(const th_receive_options* given);
 
 }  // namespace th::c
 
-#endif  // TH_CLIENT_C_OPTIONS_H_
+#endif  // TH_C_INTERFACE_C_OPTIONS_H_

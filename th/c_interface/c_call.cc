@@ -1,4 +1,4 @@
-#include "th/client/c_call.h"
+#include "th/c_interface/c_call.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -8,10 +8,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "th/client/c_options.h"
-#include "th/client/c_slot.h"
+#include "th/c_interface/c_options.h"
+#include "th/c_interface/c_slot.h"
 #include "th/client/cancellation.h"
-#include "th/client/event_fd.h"
+#include "th/c_interface/event_fd.h"
 #include "th/client/process_guard.h"
 #include "th/protocol/error_fields.h"
 #include "th/transfer/task_thread.h"

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "th/client/tensorhub.h"
+#include "th/c_interface/tensorhub.h"
 
 #define EXPECT_SIZED(options, last_field)                                                       \
   do {                                                                                          \

@@ -71,8 +71,8 @@
  * Functions without a _start wait for nobody, but for th_receive_next, th_operation_wait, and those
  * that free or close. For the others it is enough to release Python's GIL, as ctypes does.
  */
-#ifndef TH_CLIENT_TENSORHUB_H_
-#define TH_CLIENT_TENSORHUB_H_
+#ifndef TH_C_INTERFACE_TENSORHUB_H_
+#define TH_C_INTERFACE_TENSORHUB_H_
 
 #include <stddef.h>
 #include <stdint.h>
@@ -668,4 +668,4 @@ TH_EXPORT th_status th_list_start(const char* server, const char* run, const cha
 }
 #endif
 
-#endif /* TH_CLIENT_TENSORHUB_H_ */
+#endif /* TH_C_INTERFACE_TENSORHUB_H_ */

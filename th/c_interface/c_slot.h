@@ -1,6 +1,6 @@
 // The limit of operations and receives of a process.
-#ifndef TH_CLIENT_C_SLOT_H_
-#define TH_CLIENT_C_SLOT_H_
+#ifndef TH_C_INTERFACE_C_SLOT_H_
+#define TH_C_INTERFACE_C_SLOT_H_
 
 #include <atomic>
 #include <utility>
@@ -42,4 +42,4 @@ class OperationSlot {
 
 }  // namespace th::c
 
-#endif  // TH_CLIENT_C_SLOT_H_
+#endif  // TH_C_INTERFACE_C_SLOT_H_

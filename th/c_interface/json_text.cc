@@ -1,4 +1,4 @@
-#include "th/client/json_text.h"
+#include "th/c_interface/json_text.h"
 
 #include <utility>
 #include <vector>

@@ -1,6 +1,6 @@
 // The objects behind the handles of tensorhub.h, and the calls that are under way on each.
-#ifndef TH_CLIENT_C_HANDLES_H_
-#define TH_CLIENT_C_HANDLES_H_
+#ifndef TH_C_INTERFACE_C_HANDLES_H_
+#define TH_C_INTERFACE_C_HANDLES_H_
 
 #include <cstdint>
 #include <deque>
@@ -13,7 +13,7 @@
 #include "th/client/attach.h"
 #include "th/client/client.h"
 #include "th/client/process_guard.h"
-#include "th/client/tensorhub.h"
+#include "th/c_interface/tensorhub.h"
 
 namespace th::c {
 
@@ -79,4 +79,4 @@ struct th_controller {
 };
 // NOLINTEND(readability-identifier-naming)
 
-#endif  // TH_CLIENT_C_HANDLES_H_
+#endif  // TH_C_INTERFACE_C_HANDLES_H_
