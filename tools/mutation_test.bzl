@@ -13,6 +13,7 @@ _MUTABLE_PACKAGES = [
     "th/registry_state",
     "th/scheduler",
     "th/simulator",
+    "th/simulator/random_runs",
     "th/worker_session",
     "tools/mutation",
 ]

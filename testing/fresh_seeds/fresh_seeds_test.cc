@@ -7,8 +7,8 @@
 #include "absl/strings/string_view.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "th/simulator/failed_run.h"
-#include "th/simulator/random_run.h"
+#include "th/simulator/random_runs/failed_run.h"
+#include "th/simulator/random_runs/random_run.h"
 #include "th/version/version.h"
 
 namespace th {

@@ -10,9 +10,9 @@
 #include "th/c_interface/c_call.h"
 #include "th/c_interface/c_handles.h"
 #include "th/c_interface/c_options.h"
-#include "th/client/client.h"
 #include "th/c_interface/json_text.h"
 #include "th/c_interface/tensorhub.h"
+#include "th/client/client.h"
 #include "th/weights/status_macros.h"
 
 namespace {

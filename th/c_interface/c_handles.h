@@ -10,10 +10,10 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "th/c_interface/tensorhub.h"
 #include "th/client/attach.h"
 #include "th/client/client.h"
 #include "th/client/process_guard.h"
-#include "th/c_interface/tensorhub.h"
 
 namespace th::c {
 

@@ -14,8 +14,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "th/c_interface/c_call.h"
-#include "th/client/client.h"
 #include "th/c_interface/tensorhub.h"
+#include "th/client/client.h"
 
 namespace th::c {
 

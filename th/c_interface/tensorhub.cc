@@ -15,9 +15,9 @@
 #include "th/c_interface/c_call.h"
 #include "th/c_interface/c_handles.h"
 #include "th/c_interface/c_options.h"
+#include "th/c_interface/json_text.h"
 #include "th/client/cancel_hook.h"
 #include "th/client/client.h"
-#include "th/c_interface/json_text.h"
 
 namespace {
 

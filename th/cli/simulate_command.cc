@@ -22,7 +22,7 @@
 #include "th/processes/runfiles.h"
 #include "th/processes/scratch_folder.h"
 #include "th/scenario_runs/simulate_scenario.h"
-#include "th/simulator/simulator.h"
+#include "th/simulator/random_runs/random_runs.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/weights/status_macros.h"
 
@@ -273,7 +273,7 @@ void AddSimulateCommand(CLI::App* app, ExitStatus* exit) {
       "without "
       "one: simulated fleets with faults at random. What must hold is checked after every event");
   CLI::Option* file = simulate->add_option("scenario", flags->scenario.file,
-                                           "a scenario file (th/simulator/README.md)");
+                                           "a scenario file (th/simulator/scenarios/README.md)");
   AddScenarioFlags(simulate, &flags->scenario, file);
   AddRandomFlags(simulate, flags.get(), file);
   simulate->add_flag("--trace", flags->trace,

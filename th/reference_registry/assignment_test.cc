@@ -8,8 +8,8 @@
 #include "gtest/gtest.h"
 #include "testing/status_matchers.h"
 #include "th/protocol/lease.h"
-#include "th/registry_state/heard_until.h"
 #include "th/reference_registry/registry_harness.h"
+#include "th/registry_state/heard_until.h"
 
 namespace th {
 namespace {

@@ -7,11 +7,11 @@
 #include "absl/container/btree_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "th/registry_state/claims.h"
-#include "th/registry_state/holders.h"
 #include "th/reference_registry/publishing.h"
 #include "th/reference_registry/retention.h"
 #include "th/reference_registry/transactions.h"
+#include "th/registry_state/claims.h"
+#include "th/registry_state/holders.h"
 #include "th/weights/status_macros.h"
 
 namespace th::registry {

@@ -6,10 +6,10 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "th/protocol/messages.h"
-#include "th/registry_state/holders.h"
 #include "th/reference_registry/retention.h"
 #include "th/reference_registry/seeding.h"
 #include "th/reference_registry/transactions.h"
+#include "th/registry_state/holders.h"
 
 namespace th::registry {
 namespace {

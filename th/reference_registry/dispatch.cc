@@ -9,9 +9,7 @@
 #include "th/protocol/answer.h"
 #include "th/reference_registry/assignment.h"
 #include "th/reference_registry/buffer_registration.h"
-#include "th/registry_state/claims.h"
 #include "th/reference_registry/commands.h"
-#include "th/registry_state/holders.h"
 #include "th/reference_registry/joining.h"
 #include "th/reference_registry/membership.h"
 #include "th/reference_registry/operations.h"
@@ -22,6 +20,8 @@
 #include "th/reference_registry/throughput.h"
 #include "th/reference_registry/transactions.h"
 #include "th/reference_registry/updating.h"
+#include "th/registry_state/claims.h"
+#include "th/registry_state/holders.h"
 #include "tools/mutation/mutation.h"
 
 namespace th::registry {

@@ -9,9 +9,9 @@
 #include "absl/time/time.h"
 #include "th/protocol/answer.h"
 #include "th/protocol/operation_kind_name.h"
+#include "th/reference_registry/transactions.h"
 #include "th/registry_state/floor.h"
 #include "th/registry_state/kept_results.h"
-#include "th/reference_registry/transactions.h"
 #include "tools/mutation/mutation.h"
 
 namespace th::registry {

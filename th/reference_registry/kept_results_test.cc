@@ -6,9 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
+#include "th/reference_registry/transactions.h"
 #include "th/registry_state/registry_types.h"
 #include "th/registry_state/state.h"
-#include "th/reference_registry/transactions.h"
 #include "th/registry_state/turn.h"
 
 namespace th::registry {

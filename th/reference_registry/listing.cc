@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "th/registry_state/holders.h"
 #include "th/reference_registry/retention.h"
+#include "th/registry_state/holders.h"
 
 namespace th::registry {
 namespace {

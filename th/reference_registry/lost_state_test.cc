@@ -5,8 +5,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "testing/status_matchers.h"
-#include "th/registry_state/claims.h"
 #include "th/reference_registry/registry_harness.h"
+#include "th/registry_state/claims.h"
 
 namespace th {
 namespace {

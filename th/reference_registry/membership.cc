@@ -7,11 +7,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "th/reference_registry/buffer_registration.h"
-#include "th/registry_state/claims.h"
-#include "th/registry_state/holders.h"
 #include "th/reference_registry/models.h"
 #include "th/reference_registry/retention.h"
 #include "th/reference_registry/transactions.h"
+#include "th/registry_state/claims.h"
+#include "th/registry_state/holders.h"
 #include "th/weights/status_macros.h"
 #include "tools/mutation/mutation.h"
 

@@ -8,9 +8,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "th/registry_state/holders.h"
 #include "th/reference_registry/published_again.h"
 #include "th/reference_registry/transactions.h"
+#include "th/registry_state/holders.h"
 #include "th/weights/status_macros.h"
 #include "tools/mutation/mutation.h"
 

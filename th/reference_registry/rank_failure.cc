@@ -4,10 +4,10 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "th/registry_state/holders.h"
 #include "th/reference_registry/joining.h"
-#include "th/registry_state/kept_results.h"
 #include "th/reference_registry/transactions.h"
+#include "th/registry_state/holders.h"
+#include "th/registry_state/kept_results.h"
 
 namespace th::registry {
 namespace {

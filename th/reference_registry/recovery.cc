@@ -8,14 +8,14 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "th/reference_registry/buffer_registration.h"
-#include "th/registry_state/claims.h"
 #include "th/reference_registry/copy_release.h"
-#include "th/registry_state/holders.h"
 #include "th/reference_registry/membership.h"
 #include "th/reference_registry/publishing.h"
 #include "th/reference_registry/retention.h"
 #include "th/reference_registry/transactions.h"
 #include "th/reference_registry/updating.h"
+#include "th/registry_state/claims.h"
+#include "th/registry_state/holders.h"
 #include "tools/mutation/mutation.h"
 
 namespace th::registry {

@@ -10,8 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "th/protocol/copy_name.h"
 #include "th/protocol/operation_kind_name.h"
-#include "th/registry_state/holders.h"
 #include "th/reference_registry/transactions.h"
+#include "th/registry_state/holders.h"
 #include "th/weights/byte_size.h"
 #include "tools/mutation/mutation.h"
 

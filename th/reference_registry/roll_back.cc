@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "th/registry_state/holders.h"
 #include "th/reference_registry/resolution.h"
 #include "th/reference_registry/transactions.h"
+#include "th/registry_state/holders.h"
 #include "tools/mutation/mutation.h"
 
 namespace th::registry {

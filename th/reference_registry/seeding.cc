@@ -6,9 +6,9 @@
 #include "absl/container/btree_set.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "th/registry_state/holders.h"
 #include "th/reference_registry/retention.h"
 #include "th/reference_registry/transactions.h"
+#include "th/registry_state/holders.h"
 #include "tools/mutation/mutation.h"
 
 namespace th::registry {

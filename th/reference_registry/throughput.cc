@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_format.h"
 #include "th/reference_registry/assignment.h"
-#include "th/registry_state/holders.h"
 #include "th/reference_registry/link_order.h"
+#include "th/registry_state/holders.h"
 #include "th/scheduler/comparable_throughputs.h"
 #include "th/scheduler/link_rate.h"
 #include "th/scheduler/scheduler.h"

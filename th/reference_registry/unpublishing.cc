@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "th/registry_state/costs.h"
-#include "th/registry_state/holders.h"
 #include "th/reference_registry/retention.h"
 #include "th/reference_registry/transactions.h"
+#include "th/registry_state/costs.h"
+#include "th/registry_state/holders.h"
 
 namespace th::registry {
 namespace {

@@ -7,14 +7,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "th/reference_registry/assignment.h"
-#include "th/registry_state/costs.h"
-#include "th/registry_state/holders.h"
 #include "th/reference_registry/publishing.h"
 #include "th/reference_registry/resolution.h"
 #include "th/reference_registry/retention.h"
 #include "th/reference_registry/seeding.h"
 #include "th/reference_registry/throughput.h"
 #include "th/reference_registry/transactions.h"
+#include "th/registry_state/costs.h"
+#include "th/registry_state/holders.h"
 #include "tools/mutation/mutation.h"
 
 namespace th::registry {

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "th/simulator/simulator.h"
+#include "th/simulator/scenarios/scenarios.h"
 
 namespace th {
 

@@ -17,7 +17,7 @@
 #include "nlohmann/json.hpp"
 #include "th/controlled_rank/local_cluster.h"
 #include "th/scenario_runs/link_model.h"
-#include "th/simulator/simulator.h"
+#include "th/simulator/scenarios/scenarios.h"
 
 namespace th {
 

@@ -10,7 +10,7 @@
 #include "gtest/gtest.h"
 #include "testing/status_matchers.h"
 #include "th/scenario_runs/link_model.h"
-#include "th/simulator/simulator.h"
+#include "th/simulator/scenarios/scenarios.h"
 
 namespace th {
 namespace {

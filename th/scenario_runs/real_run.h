@@ -18,7 +18,7 @@
 
 #include "absl/status/statusor.h"
 #include "th/controlled_rank/local_cluster.h"
-#include "th/simulator/simulator.h"
+#include "th/simulator/scenarios/scenarios.h"
 
 namespace th {
 

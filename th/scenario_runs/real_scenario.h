@@ -17,7 +17,7 @@
 
 #include "absl/status/statusor.h"
 #include "th/processes/virtual_hosts.h"
-#include "th/simulator/simulator.h"
+#include "th/simulator/scenarios/scenarios.h"
 
 namespace th {
 

@@ -150,7 +150,8 @@ void AddBenchScenarioCommand(CLI::App* bench, ExitStatus* exit) {
       "scenario",
       "the course of events of a scenario file for real, on processes on virtual hosts, beside its "
       "simulation: who waited how long");
-  scenario->add_option("scenario", flags->file, "a scenario file (th/simulator/README.md)")
+  scenario
+      ->add_option("scenario", flags->file, "a scenario file (th/simulator/scenarios/README.md)")
       ->required();
   scenario
       ->add_option("--policy", flags->policies,

@@ -26,7 +26,7 @@
 #include "th/processes/virtual_hosts.h"
 #include "th/scenario_runs/real_run.h"
 #include "th/scenario_runs/real_scenario.h"
-#include "th/simulator/simulator.h"
+#include "th/simulator/scenarios/scenarios.h"
 
 namespace th {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "nlohmann/json.hpp"
-#include "th/simulator/simulator.h"
+#include "th/simulator/scenarios/scenarios.h"
 
 namespace th {
 

@@ -3,7 +3,7 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "th/simulator/simulator.h"
+#include "th/simulator/scenarios/scenarios.h"
 
 namespace th {
 namespace {

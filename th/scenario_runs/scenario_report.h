@@ -8,7 +8,7 @@
 #include "absl/time/time.h"
 #include "nlohmann/json.hpp"
 #include "th/command_line/text_table.h"
-#include "th/simulator/simulator.h"
+#include "th/simulator/scenarios/scenarios.h"
 
 namespace th {
 

@@ -17,7 +17,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "th/command_line/stop_signals.h"
-#include "th/simulator/simulator.h"
+#include "th/simulator/scenarios/scenarios.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/weights/status_macros.h"
 

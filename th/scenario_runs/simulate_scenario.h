@@ -12,7 +12,7 @@
 #include "th/command_line/exit_status.h"
 #include "th/command_line/reporter.h"
 #include "th/scenario_runs/scenario_report.h"
-#include "th/simulator/simulator.h"
+#include "th/simulator/scenarios/scenarios.h"
 
 namespace th {
 

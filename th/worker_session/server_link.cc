@@ -8,11 +8,11 @@
 #include "th/worker_session/admissions.h"
 #include "th/worker_session/announcement.h"
 #include "th/worker_session/buffers.h"
-#include "th/worker_session/unanswered_commands.h"
 #include "th/worker_session/even_spread.h"
 #include "th/worker_session/operation.h"
 #include "th/worker_session/operations.h"
 #include "th/worker_session/server_silence.h"
+#include "th/worker_session/unanswered_commands.h"
 #include "tools/mutation/mutation.h"
 
 namespace th::session {
