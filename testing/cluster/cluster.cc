@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "th/controlled_rank/rank_weights.h"
 #include "th/processes/runfiles.h"
-#include "th/weights/status_macros.h"
+#include "th/status/status_macros.h"
 
 namespace th::testing {
 

@@ -10,7 +10,7 @@
 #include "gtest/gtest.h"
 #include "testing/cluster/cluster.h"
 #include "testing/status_matchers.h"
-#include "th/weights/status_macros.h"
+#include "th/status/status_macros.h"
 
 namespace th::testing {
 namespace {

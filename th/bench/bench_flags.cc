@@ -10,7 +10,7 @@
 #include "th/bench/link_classes.h"
 #include "th/processes/runfiles.h"
 #include "th/processes/virtual_hosts.h"
-#include "th/weights/status_macros.h"
+#include "th/status/status_macros.h"
 
 namespace th {
 namespace {

@@ -18,7 +18,7 @@
 #include "th/controlled_rank/rank_weights.h"
 #include "th/processes/held_signals.h"
 #include "th/processes/scratch_folder.h"
-#include "th/weights/status_macros.h"
+#include "th/status/status_macros.h"
 
 namespace th {
 namespace {

@@ -12,7 +12,7 @@
 #include "th/processes/child_process.h"
 #include "th/processes/search_path.h"
 #include "th/processes/tool_process.h"
-#include "th/weights/status_macros.h"
+#include "th/status/status_macros.h"
 
 namespace th {
 namespace {

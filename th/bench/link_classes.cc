@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "th/command_line/quantity.h"
 #include "th/processes/virtual_hosts.h"
-#include "th/weights/status_macros.h"
+#include "th/status/status_macros.h"
 
 namespace th {
 namespace {

@@ -14,7 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "th/processes/resident_memory.h"
-#include "th/weights/byte_size.h"
+#include "th/text/byte_size.h"
 
 namespace th {
 namespace {

@@ -14,10 +14,10 @@
 #include "th/processes/child_process.h"
 #include "th/processes/search_path.h"
 #include "th/processes/tool_process.h"
+#include "th/status/status_macros.h"
 #include "th/transfer/ibverbs/handshake.h"
 #include "th/transfer/ibverbs/rdma_device.h"
 #include "th/transfer/ibverbs/verbs_library.h"
-#include "th/weights/status_macros.h"
 
 namespace th {
 namespace {

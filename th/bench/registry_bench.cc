@@ -19,8 +19,8 @@
 #include "th/command_line/text_table.h"
 #include "th/protocol/messages.h"
 #include "th/reference_registry/registry.h"
+#include "th/status/status_macros.h"
 #include "th/transfer/monotonic_clock.h"
-#include "th/weights/status_macros.h"
 
 namespace th {
 namespace {

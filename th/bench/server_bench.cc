@@ -19,8 +19,8 @@
 #include "th/processes/descriptor_limit.h"
 #include "th/processes/processor_time.h"
 #include "th/processes/resident_memory.h"
+#include "th/status/status_macros.h"
 #include "th/transfer/monotonic_clock.h"
-#include "th/weights/status_macros.h"
 
 namespace th {
 namespace {

@@ -24,7 +24,7 @@
 #include "th/doctor/doctor.h"
 #include "th/processes/held_signals.h"
 #include "th/processes/scratch_folder.h"
-#include "th/weights/status_macros.h"
+#include "th/status/status_macros.h"
 
 namespace th {
 namespace {

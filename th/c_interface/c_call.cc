@@ -14,8 +14,8 @@
 #include "th/client/cancellation.h"
 #include "th/client/process_guard.h"
 #include "th/protocol/error_fields.h"
+#include "th/status/status_macros.h"
 #include "th/transfer/task_thread.h"
-#include "th/weights/status_macros.h"
 
 namespace th::c {
 namespace {

@@ -13,7 +13,7 @@
 #include "th/c_interface/json_text.h"
 #include "th/c_interface/tensorhub.h"
 #include "th/client/client.h"
-#include "th/weights/status_macros.h"
+#include "th/status/status_macros.h"
 
 namespace {
 

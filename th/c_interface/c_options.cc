@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "th/c_interface/json_text.h"
+#include "th/status/status_macros.h"
 #include "th/topology/location.h"
-#include "th/weights/status_macros.h"
 
 namespace th::c {
 

@@ -19,8 +19,8 @@
 #include "th/client/cancellation.h"
 #include "th/client/process_guard.h"
 #include "th/client/receive.h"
+#include "th/status/status_macros.h"
 #include "th/transfer/task_thread.h"
-#include "th/weights/status_macros.h"
 
 namespace th::c {
 namespace {

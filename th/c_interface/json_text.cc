@@ -6,7 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
-#include "th/weights/utf8.h"
+#include "th/text/utf8.h"
 
 namespace th {
 namespace {

@@ -14,8 +14,8 @@
 #include "th/cli/pulling.h"
 #include "th/command_line/quantity.h"
 #include "th/command_line/reporter.h"
+#include "th/status/status_macros.h"
 #include "th/transfer/monotonic_clock.h"
-#include "th/weights/status_macros.h"
 #include "th/worker/version_shards.h"
 
 namespace th {

@@ -15,8 +15,8 @@
 #include "absl/time/clock.h"
 #include "th/client_flags/flag_checks.h"
 #include "th/command_line/progress_screen.h"
+#include "th/status/status_macros.h"
 #include "th/transfer/monotonic_clock.h"
-#include "th/weights/status_macros.h"
 
 namespace th {
 namespace {

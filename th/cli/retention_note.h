@@ -5,8 +5,8 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
+#include "th/identifiers/identifiers.h"
 #include "th/protocol/catalog.h"
-#include "th/weights/identifiers.h"
 #include "th/weights/version.h"
 
 namespace th {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "th/identifiers/identifiers.h"
 #include "th/protocol/catalog.h"
-#include "th/weights/identifiers.h"
 #include "th/weights/version.h"
 
 namespace th {

@@ -23,8 +23,8 @@
 #include "th/processes/scratch_folder.h"
 #include "th/scenario_runs/simulate_scenario.h"
 #include "th/simulator/random_runs/random_runs.h"
+#include "th/status/status_macros.h"
 #include "th/transfer/monotonic_clock.h"
-#include "th/weights/status_macros.h"
 
 namespace th {
 namespace {

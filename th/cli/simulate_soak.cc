@@ -9,8 +9,8 @@
 #include "absl/strings/str_format.h"
 #include "th/command_line/json_lines.h"
 #include "th/processes/child_process.h"
+#include "th/status/status_macros.h"
 #include "th/transfer/monotonic_clock.h"
-#include "th/weights/status_macros.h"
 
 namespace th {
 namespace {

@@ -11,7 +11,7 @@
 #include "th/cli/pulling.h"
 #include "th/command_line/reporter.h"
 #include "th/memory/checkpoint_folder.h"
-#include "th/weights/status_macros.h"
+#include "th/status/status_macros.h"
 #include "th/worker/checkpoint_comparison.h"
 
 namespace th {

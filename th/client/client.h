@@ -63,10 +63,10 @@
 #include "th/protocol/catalog.h"
 #include "th/protocol/error_fields.h"
 #include "th/protocol/event.h"
+#include "th/status/status_macros.h"
 #include "th/topology/location.h"
 #include "th/weights/digest.h"
 #include "th/weights/shard_layout.h"
-#include "th/weights/status_macros.h"
 #include "th/weights/version.h"
 
 namespace th {

@@ -14,8 +14,8 @@
 #include <memory>
 
 #include "absl/status/status.h"
+#include "th/identifiers/identifiers.h"
 #include "th/protocol/messages.h"
-#include "th/weights/identifiers.h"
 
 namespace th {
 

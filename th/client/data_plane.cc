@@ -15,11 +15,11 @@
 #include "th/client/data_address.h"
 #include "th/client/runtime.h"
 #include "th/memory/cuda/cuda_memory_devices.h"
+#include "th/status/status_macros.h"
 #include "th/transfer/cuda_ipc/cuda_ipc_transport.h"
 #include "th/transfer/ibverbs/ibverbs_transport.h"
 #include "th/transfer/same_host/same_host_transport.h"
 #include "th/transfer/tcp/tcp_transport.h"
-#include "th/weights/status_macros.h"
 
 namespace th {
 namespace {

@@ -11,7 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "th/client/cancel_hook.h"
 #include "th/client/membership.h"
-#include "th/weights/status_macros.h"
+#include "th/status/status_macros.h"
 
 namespace th {
 namespace {

@@ -7,8 +7,8 @@
 #include "absl/cleanup/cleanup.h"
 #include "th/client/membership.h"
 #include "th/memory/device_side.h"
+#include "th/status/status_macros.h"
 #include "th/transfer/monotonic_clock.h"
-#include "th/weights/status_macros.h"
 
 namespace th {
 namespace {

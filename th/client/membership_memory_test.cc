@@ -26,8 +26,8 @@
 #include "th/client/tensor_binding.h"
 #include "th/client/test_cluster.h"
 #include "th/memory/device_side.h"
+#include "th/status/status_macros.h"
 #include "th/transfer/segment_store.h"
-#include "th/weights/status_macros.h"
 
 namespace th {
 namespace {

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "th/client/membership.h"
+#include "th/status/status_macros.h"
 #include "th/transfer/monotonic_clock.h"
-#include "th/weights/status_macros.h"
 
 namespace th {
 

@@ -16,7 +16,7 @@
 #include "th/client/tensor.h"
 #include "th/client/tensor_binding.h"
 #include "th/memory/device_side.h"
-#include "th/weights/status_macros.h"
+#include "th/status/status_macros.h"
 
 namespace th::testing {
 

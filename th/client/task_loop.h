@@ -17,7 +17,7 @@
 #include <thread>
 
 #include "absl/time/time.h"
-#include "th/weights/identifiers.h"
+#include "th/identifiers/identifiers.h"
 
 namespace th {
 

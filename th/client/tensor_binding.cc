@@ -9,8 +9,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "th/weights/status_macros.h"
-#include "th/weights/utf8.h"
+#include "th/status/status_macros.h"
+#include "th/text/utf8.h"
 
 namespace th {
 namespace {

@@ -8,8 +8,8 @@
 #include "th/client/process_guard.h"
 #include "th/client/tensor_binding.h"
 #include "th/memory/cuda/cuda_memory_devices.h"
+#include "th/text/utf8.h"
 #include "th/transfer/monotonic_clock.h"
-#include "th/weights/utf8.h"
 
 namespace th {
 

@@ -10,8 +10,8 @@
 #include "th/client/client.h"
 #include "th/client/client_state.h"
 #include "th/client/update_result.h"
-#include "th/weights/status_macros.h"
-#include "th/weights/utf8.h"
+#include "th/status/status_macros.h"
+#include "th/text/utf8.h"
 
 namespace th {
 namespace {

@@ -10,8 +10,8 @@
 #include "absl/strings/string_view.h"
 #include "th/client_flags/flag_checks.h"
 #include "th/command_line/quantity.h"
+#include "th/status/status_macros.h"
 #include "th/topology/location.h"
-#include "th/weights/status_macros.h"
 
 namespace th {
 namespace {

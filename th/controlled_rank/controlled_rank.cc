@@ -15,8 +15,8 @@
 #include "absl/time/time.h"
 #include "th/processes/resident_memory.h"
 #include "th/protocol/when_seeding_name.h"
+#include "th/status/status_macros.h"
 #include "th/transfer/monotonic_clock.h"
-#include "th/weights/status_macros.h"
 
 namespace th {
 namespace {

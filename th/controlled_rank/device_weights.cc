@@ -6,8 +6,8 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "th/memory/cuda/driver.h"
+#include "th/status/status_macros.h"
 #include "th/transfer/monotonic_clock.h"
-#include "th/weights/status_macros.h"
 
 namespace th {
 namespace {

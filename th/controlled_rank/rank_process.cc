@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "th/command_line/json_lines.h"
-#include "th/weights/status_macros.h"
+#include "th/status/status_macros.h"
 
 namespace th {
 

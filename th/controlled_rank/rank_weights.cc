@@ -7,8 +7,8 @@
 #include "absl/types/span.h"
 #include "th/command_line/quantity.h"
 #include "th/memory/checkpoint_folder.h"
+#include "th/status/status_macros.h"
 #include "th/weights/shard_partition.h"
-#include "th/weights/status_macros.h"
 #include "th/weights/synthetic.h"
 
 namespace th {

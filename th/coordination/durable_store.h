@@ -10,8 +10,8 @@
 #define TH_COORDINATION_DURABLE_STORE_H_
 
 #include "absl/status/status.h"
+#include "th/identifiers/identifiers.h"
 #include "th/registry_state/registry_types.h"
-#include "th/weights/identifiers.h"
 
 namespace th {
 

@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "absl/time/time.h"
+#include "th/identifiers/identifiers.h"
 #include "th/registry_state/registry_types.h"
-#include "th/weights/identifiers.h"
 
 namespace th {
 

@@ -15,7 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "th/coordination/state_encoding.h"
-#include "th/weights/status_macros.h"
+#include "th/status/status_macros.h"
 
 namespace th {
 namespace {

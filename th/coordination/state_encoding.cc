@@ -12,8 +12,8 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "nlohmann/json.hpp"
+#include "th/status/status_macros.h"
 #include "th/weights/digest.h"
-#include "th/weights/status_macros.h"
 
 namespace th {
 namespace {

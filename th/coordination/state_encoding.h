@@ -11,8 +11,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "th/identifiers/identifiers.h"
 #include "th/registry_state/registry_types.h"
-#include "th/weights/identifiers.h"
 
 namespace th {
 

@@ -20,7 +20,7 @@
 #include "th/processes/held_signals.h"
 #include "th/processes/runfiles.h"
 #include "th/processes/scratch_folder.h"
-#include "th/weights/status_macros.h"
+#include "th/status/status_macros.h"
 
 namespace th {
 namespace {

@@ -9,8 +9,8 @@
 #include "absl/strings/str_join.h"
 #include "th/command_line/quantity.h"
 #include "th/processes/resident_memory.h"
+#include "th/status/status_macros.h"
 #include "th/transfer/monotonic_clock.h"
-#include "th/weights/status_macros.h"
 
 namespace th {
 namespace {

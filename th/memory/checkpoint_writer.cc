@@ -19,8 +19,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "th/memory/file_descriptor.h"
+#include "th/status/status_macros.h"
 #include "th/weights/safetensors_index.h"
-#include "th/weights/status_macros.h"
 
 namespace th {
 namespace {

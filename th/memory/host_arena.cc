@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "th/memory/aligned_mapping.h"
 #include "th/memory/shared_memory.h"
-#include "th/weights/status_macros.h"
+#include "th/status/status_macros.h"
 
 namespace th {
 namespace {

@@ -20,7 +20,7 @@
 #include "absl/time/clock.h"
 #include "th/memory/aligned_mapping.h"
 #include "th/memory/page_backing.h"
-#include "th/weights/byte_size.h"
+#include "th/text/byte_size.h"
 
 namespace th {
 namespace {

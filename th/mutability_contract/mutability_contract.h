@@ -37,8 +37,8 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "th/identifiers/identifiers.h"
 #include "th/mutability_contract/transitions.h"
-#include "th/weights/identifiers.h"
 
 namespace th {
 

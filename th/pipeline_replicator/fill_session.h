@@ -34,13 +34,13 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "th/identifiers/identifiers.h"
 #include "th/pipeline_replicator/pipeline_replicator.h"
 #include "th/protocol/cost.h"
 #include "th/protocol/messages.h"
 #include "th/topology/location.h"
 #include "th/weights/checksum.h"
 #include "th/weights/digest.h"
-#include "th/weights/identifiers.h"
 #include "th/weights/segments.h"
 
 namespace th {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "th/weights/request_queue.h"
+#include "th/pipeline_replicator/request_queue.h"
 #include "tools/mutation/mutation.h"
 
 namespace th {

@@ -40,11 +40,11 @@
 
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "th/identifiers/identifiers.h"
 #include "th/pipeline_replicator/sum_list.h"
 #include "th/topology/location.h"
 #include "th/weights/checksum.h"
 #include "th/weights/digest.h"
-#include "th/weights/identifiers.h"
 #include "th/weights/segments.h"
 
 namespace th {

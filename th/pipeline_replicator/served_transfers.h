@@ -32,11 +32,11 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "th/identifiers/identifiers.h"
 #include "th/mutability_contract/mutability_contract.h"  // TransferId
 #include "th/pipeline_replicator/serving_session.h"
 #include "th/protocol/capability.h"
 #include "th/weights/digest.h"
-#include "th/weights/identifiers.h"
 
 namespace th {
 

@@ -31,9 +31,9 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "th/identifiers/identifiers.h"
+#include "th/pipeline_replicator/request_queue.h"
 #include "th/weights/checksum.h"
-#include "th/weights/identifiers.h"
-#include "th/weights/request_queue.h"
 #include "th/weights/segments.h"
 
 namespace th {

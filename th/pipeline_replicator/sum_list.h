@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "th/identifiers/identifiers.h"
 #include "th/weights/checksum.h"
 #include "th/weights/digest.h"
-#include "th/weights/identifiers.h"
 
 namespace th {
 

@@ -21,8 +21,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "th/status/status_macros.h"
 #include "th/transfer/monotonic_clock.h"
-#include "th/weights/status_macros.h"
 
 namespace th {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "th/processes/resident_memory.h"
-#include "th/weights/status_macros.h"
+#include "th/status/status_macros.h"
 
 namespace th {
 namespace {

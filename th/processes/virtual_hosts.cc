@@ -11,7 +11,7 @@
 #include "absl/time/time.h"
 #include "th/processes/child_process.h"
 #include "th/processes/search_path.h"
-#include "th/weights/status_macros.h"
+#include "th/status/status_macros.h"
 
 namespace th {
 namespace {

@@ -14,7 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "th/weights/identifiers.h"
+#include "th/identifiers/identifiers.h"
 
 namespace th {
 

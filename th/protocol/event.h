@@ -19,8 +19,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "th/identifiers/identifiers.h"
 #include "th/protocol/capability.h"
-#include "th/weights/identifiers.h"
 
 namespace th {
 

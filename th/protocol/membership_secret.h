@@ -10,7 +10,7 @@
 #include <array>
 #include <cstdint>
 
-#include "th/weights/identifiers.h"
+#include "th/identifiers/identifiers.h"
 
 namespace th {
 

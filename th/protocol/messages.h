@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "th/identifiers/identifiers.h"
 #include "th/protocol/buffer_role.h"
 #include "th/protocol/capability.h"
 #include "th/protocol/cost.h"
@@ -24,7 +25,6 @@
 #include "th/protocol/root_receipt.h"
 #include "th/topology/location.h"
 #include "th/weights/digest.h"
-#include "th/weights/identifiers.h"
 #include "th/weights/segments.h"
 #include "th/weights/shard_layout.h"
 #include "th/weights/version.h"

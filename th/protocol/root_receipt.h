@@ -17,9 +17,9 @@
 #include <cstdint>
 #include <string>
 
+#include "th/identifiers/identifiers.h"
 #include "th/protocol/membership_secret.h"
 #include "th/weights/digest.h"
-#include "th/weights/identifiers.h"
 #include "th/weights/version.h"
 
 namespace th {

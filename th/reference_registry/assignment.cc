@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "th/identifiers/identifiers.h"
 #include "th/protocol/capability.h"
 #include "th/reference_registry/source_choice.h"
 #include "th/reference_registry/transactions.h"
@@ -15,7 +16,6 @@
 #include "th/scheduler/link_rate.h"
 #include "th/scheduler/scheduler.h"
 #include "th/topology/location.h"
-#include "th/weights/identifiers.h"
 #include "tools/mutation/mutation.h"
 
 namespace th::registry {

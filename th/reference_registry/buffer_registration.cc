@@ -12,7 +12,7 @@
 #include "th/reference_registry/transactions.h"
 #include "th/registry_state/claims.h"
 #include "th/registry_state/holders.h"
-#include "th/weights/status_macros.h"
+#include "th/status/status_macros.h"
 
 namespace th::registry {
 namespace {

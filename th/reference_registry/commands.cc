@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "th/reference_registry/models.h"
 #include "th/reference_registry/roll_back.h"
-#include "th/weights/status_macros.h"
+#include "th/status/status_macros.h"
 
 namespace th::registry {
 namespace {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "th/identifiers/identifiers.h"
 #include "th/reference_registry/assignment.h"
 #include "th/registry_state/holders.h"
 #include "th/registry_state/uplinks.h"
@@ -13,7 +14,6 @@
 #include "th/scheduler/scheduler.h"
 #include "th/scheduler/slow_source.h"
 #include "th/topology/location.h"
-#include "th/weights/identifiers.h"
 #include "tools/mutation/mutation.h"
 
 namespace th::registry {

@@ -9,11 +9,11 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "testing/status_matchers.h"
+#include "th/identifiers/identifiers.h"
 #include "th/protocol/messages.h"
 #include "th/reference_registry/assignment.h"
 #include "th/reference_registry/registry_harness.h"
 #include "th/scheduler/slow_source.h"
-#include "th/weights/identifiers.h"
 
 namespace th {
 namespace {

@@ -11,7 +11,7 @@
 #include "th/reference_registry/published_again.h"
 #include "th/reference_registry/transactions.h"
 #include "th/registry_state/holders.h"
-#include "th/weights/status_macros.h"
+#include "th/status/status_macros.h"
 #include "tools/mutation/mutation.h"
 
 namespace th::registry {

@@ -12,7 +12,7 @@
 #include "th/protocol/operation_kind_name.h"
 #include "th/reference_registry/transactions.h"
 #include "th/registry_state/holders.h"
-#include "th/weights/byte_size.h"
+#include "th/text/byte_size.h"
 #include "tools/mutation/mutation.h"
 
 namespace th::registry {

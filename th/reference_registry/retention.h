@@ -21,9 +21,9 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "th/identifiers/identifiers.h"
 #include "th/registry_state/state.h"
 #include "th/registry_state/turn.h"
-#include "th/weights/identifiers.h"
 
 namespace th::registry {
 

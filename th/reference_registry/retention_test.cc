@@ -8,7 +8,7 @@
 #include "testing/status_matchers.h"
 #include "th/reference_registry/registry_harness.h"
 #include "th/reference_registry/retention_fixture.h"
-#include "th/weights/byte_size.h"
+#include "th/text/byte_size.h"
 
 namespace th {
 namespace {

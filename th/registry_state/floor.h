@@ -3,8 +3,8 @@
 #ifndef TH_REGISTRY_STATE_FLOOR_H_
 #define TH_REGISTRY_STATE_FLOOR_H_
 
+#include "th/identifiers/identifiers.h"
 #include "th/registry_state/state.h"
-#include "th/weights/identifiers.h"
 
 namespace th::registry {
 

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "th/identifiers/identifiers.h"
 #include "th/protocol/lease.h"
 #include "th/protocol/messages.h"
 #include "th/scheduler/scheduler.h"
-#include "th/weights/identifiers.h"
 
 namespace th {
 

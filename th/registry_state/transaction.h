@@ -16,8 +16,8 @@
 #include <variant>
 
 #include "absl/time/time.h"
+#include "th/identifiers/identifiers.h"
 #include "th/protocol/messages.h"
-#include "th/weights/identifiers.h"
 #include "th/weights/version.h"
 
 namespace th::registry {

@@ -12,8 +12,8 @@
 #include "th/command_line/quantity.h"
 #include "th/command_line/text_table.h"
 #include "th/scenario_runs/real_run.h"
+#include "th/status/status_macros.h"
 #include "th/weights/shard_layout.h"
-#include "th/weights/status_macros.h"
 
 namespace th {
 namespace {

@@ -17,9 +17,9 @@
 #include "nlohmann/json.hpp"
 #include "th/protocol/when_seeding_name.h"
 #include "th/scenario_runs/scenario_cluster.h"
+#include "th/status/status_macros.h"
 #include "th/topology/location.h"
 #include "th/transfer/monotonic_clock.h"
-#include "th/weights/status_macros.h"
 
 namespace th {
 namespace {

@@ -7,8 +7,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "th/status/status_macros.h"
 #include "th/topology/location.h"
-#include "th/weights/status_macros.h"
 #include "th/weights/synthetic.h"
 
 namespace th {

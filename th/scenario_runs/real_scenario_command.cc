@@ -24,7 +24,7 @@
 #include "th/scenario_runs/scenario_commands.h"
 #include "th/scenario_runs/scenario_comparison.h"
 #include "th/scenario_runs/simulate_scenario.h"
-#include "th/weights/status_macros.h"
+#include "th/status/status_macros.h"
 
 namespace th {
 namespace {

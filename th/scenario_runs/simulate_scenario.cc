@@ -18,8 +18,8 @@
 #include "absl/time/time.h"
 #include "th/command_line/stop_signals.h"
 #include "th/simulator/scenarios/scenarios.h"
+#include "th/status/status_macros.h"
 #include "th/transfer/monotonic_clock.h"
-#include "th/weights/status_macros.h"
 
 namespace th {
 namespace {

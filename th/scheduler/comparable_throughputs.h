@@ -13,8 +13,8 @@
 #include <optional>
 
 #include "absl/time/time.h"
+#include "th/identifiers/identifiers.h"
 #include "th/topology/location.h"
-#include "th/weights/identifiers.h"
 
 namespace th {
 

@@ -13,7 +13,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/types/span.h"
-#include "th/weights/identifiers.h"
+#include "th/identifiers/identifiers.h"
 
 namespace th {
 

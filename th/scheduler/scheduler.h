@@ -42,10 +42,10 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "th/identifiers/identifiers.h"
 #include "th/scheduler/fill_paths.h"
 #include "th/scheduler/link_rate.h"
 #include "th/topology/location.h"
-#include "th/weights/identifiers.h"
 
 namespace th {
 

@@ -10,9 +10,9 @@
 #include "absl/types/span.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "th/identifiers/identifiers.h"
 #include "th/scheduler/fill_paths.h"
 #include "th/topology/location.h"
-#include "th/weights/identifiers.h"
 
 namespace th {
 namespace {

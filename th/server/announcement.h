@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "th/weights/identifiers.h"
+#include "th/identifiers/identifiers.h"
 
 namespace th {
 

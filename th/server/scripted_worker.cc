@@ -3,7 +3,7 @@
 #include <chrono>
 #include <utility>
 
-#include "th/weights/status_macros.h"
+#include "th/status/status_macros.h"
 #include "th/wire/wire.h"
 
 namespace th {

@@ -22,7 +22,7 @@
 #include "th/server/server_metrics.h"
 #include "th/server/status_page.h"
 #include "th/server/steady_clock.h"
-#include "th/weights/status_macros.h"
+#include "th/status/status_macros.h"
 #include "th/wire/grpc_callback_queue.h"
 #include "th/wire/limits.h"
 

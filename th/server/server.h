@@ -19,10 +19,10 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "th/coordination/durable_store.h"
+#include "th/identifiers/identifiers.h"
 #include "th/registry_state/registry_types.h"
 #include "th/server/controller_call.h"
 #include "th/server/session_stream.h"
-#include "th/weights/identifiers.h"
 
 namespace th {
 

@@ -13,7 +13,7 @@
 #include <string>
 
 #include "absl/time/time.h"
-#include "th/weights/identifiers.h"
+#include "th/identifiers/identifiers.h"
 #include "th/weights/version.h"
 
 namespace th {

@@ -17,9 +17,9 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "th/identifiers/identifiers.h"
 #include "th/protocol/messages.h"
 #include "th/weights/checksum.h"
-#include "th/weights/identifiers.h"
 #include "th/weights/version.h"
 
 namespace th {

@@ -10,13 +10,13 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "th/identifiers/identifiers.h"
 #include "th/protocol/answer.h"
 #include "th/protocol/messages.h"
 #include "th/simulator/event_queue.h"
 #include "th/simulator/simulated_buffer.h"
 #include "th/simulator/simulated_process.h"
 #include "th/topology/location.h"
-#include "th/weights/identifiers.h"
 #include "th/weights/version.h"
 
 namespace th {

@@ -14,11 +14,11 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/string_view.h"
+#include "th/identifiers/identifiers.h"
 #include "th/protocol/messages.h"
 #include "th/reference_registry/registry.h"
 #include "th/simulator/transition_coverage.h"
 #include "th/topology/location.h"
-#include "th/weights/identifiers.h"
 
 namespace th {
 

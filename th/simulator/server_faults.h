@@ -8,8 +8,8 @@
 #include <cstdint>
 
 #include "absl/time/time.h"
+#include "th/identifiers/identifiers.h"
 #include "th/simulator/simulated_server.h"
-#include "th/weights/identifiers.h"
 
 namespace th {
 

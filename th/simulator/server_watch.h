@@ -20,10 +20,10 @@
 #include <utility>
 
 #include "absl/time/time.h"
+#include "th/identifiers/identifiers.h"
 #include "th/protocol/messages.h"
 #include "th/registry_state/registry_types.h"
 #include "th/weights/digest.h"
-#include "th/weights/identifiers.h"
 
 namespace th {
 

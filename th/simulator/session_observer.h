@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "th/identifiers/identifiers.h"
 #include "th/protocol/messages.h"
 #include "th/simulator/transition_coverage.h"
-#include "th/weights/identifiers.h"
 #include "th/worker_session/worker_session.h"
 
 namespace th {

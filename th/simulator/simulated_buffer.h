@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "th/identifiers/identifiers.h"
 #include "th/weights/checksum.h"
 #include "th/weights/digest.h"
-#include "th/weights/identifiers.h"
 #include "th/weights/segments.h"
 #include "th/weights/shard_layout.h"
 

@@ -14,11 +14,11 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "th/identifiers/identifiers.h"
 #include "th/pipeline_replicator/fill_session.h"
 #include "th/protocol/messages.h"
 #include "th/simulator/simulated_process.h"
 #include "th/weights/digest.h"
-#include "th/weights/identifiers.h"
 #include "th/worker_session/session_types.h"
 
 namespace th {

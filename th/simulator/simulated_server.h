@@ -9,12 +9,12 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
+#include "th/identifiers/identifiers.h"
 #include "th/protocol/messages.h"
 #include "th/reference_registry/registry.h"
 #include "th/simulator/replica_observer.h"
 #include "th/simulator/server_watch.h"
 #include "th/simulator/simulated_process.h"
-#include "th/weights/identifiers.h"
 
 namespace th {
 

@@ -14,13 +14,13 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "th/identifiers/identifiers.h"
 #include "th/pipeline_replicator/served_transfers.h"
 #include "th/pipeline_replicator/serving_session.h"
 #include "th/protocol/capability.h"
 #include "th/simulator/flow_network.h"
 #include "th/simulator/simulated_process.h"
 #include "th/weights/checksum.h"
-#include "th/weights/identifiers.h"
 #include "th/weights/segments.h"
 #include "th/worker_session/session_types.h"
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "th/identifiers/identifiers.h"
 #include "th/protocol/messages.h"
-#include "th/weights/identifiers.h"
 #include "th/weights/segments.h"
 #include "th/worker_session/session_types.h"
 

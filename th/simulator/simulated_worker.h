@@ -15,6 +15,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "th/identifiers/identifiers.h"
 #include "th/protocol/messages.h"
 #include "th/registry_state/registry_types.h"
 #include "th/simulator/observed_session.h"
@@ -23,7 +24,6 @@
 #include "th/simulator/simulated_process.h"
 #include "th/simulator/simulated_serving.h"
 #include "th/simulator/simulated_stream.h"
-#include "th/weights/identifiers.h"
 #include "th/weights/version.h"
 #include "th/worker_session/worker_session.h"
 

@@ -10,8 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "th/weights/status_macros.h"
-#include "th/weights/utf8.h"
+#include "th/status/status_macros.h"
+#include "th/text/utf8.h"
 #include "th/weights/version.h"
 
 namespace th {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "th/weights/status_macros.h"
+#include "th/status/status_macros.h"
 
 namespace th {
 namespace {

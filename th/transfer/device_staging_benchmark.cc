@@ -34,10 +34,10 @@
 #include "th/memory/cuda/cuda_memory_devices.h"
 #include "th/memory/cuda/driver.h"
 #include "th/memory/cuda/stream.h"
+#include "th/status/status_macros.h"
 #include "th/transfer/device_staging.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/transfer/segment_store.h"
-#include "th/weights/status_macros.h"
 
 namespace th {
 namespace {

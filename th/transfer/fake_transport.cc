@@ -5,9 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "th/pipeline_replicator/request_queue.h"
 #include "th/pipeline_replicator/serving_session.h"
 #include "th/transfer/monotonic_clock.h"
-#include "th/weights/request_queue.h"
 
 namespace th::testing {
 

@@ -4,9 +4,9 @@
 #include <utility>
 #include <variant>
 
+#include "th/status/status_macros.h"
 #include "th/transfer/hung_device.h"
 #include "th/transfer/monotonic_clock.h"
-#include "th/weights/status_macros.h"
 
 namespace th {
 namespace {

@@ -2,7 +2,7 @@
 
 #include "absl/synchronization/notification.h"
 #include "gtest/gtest.h"
-#include "th/weights/request_queue.h"
+#include "th/pipeline_replicator/request_queue.h"
 
 namespace th::testing {
 

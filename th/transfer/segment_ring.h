@@ -26,8 +26,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "th/identifiers/identifiers.h"
 #include "th/memory/memory_region.h"
-#include "th/weights/identifiers.h"
 #include "th/weights/segments.h"
 #include "th/weights/shard_layout.h"
 

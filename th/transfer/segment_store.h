@@ -27,11 +27,11 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
+#include "th/identifiers/identifiers.h"
 #include "th/memory/device_side.h"
 #include "th/memory/memory_region.h"
+#include "th/pipeline_replicator/request_queue.h"
 #include "th/weights/checksum.h"
-#include "th/weights/identifiers.h"
-#include "th/weights/request_queue.h"
 #include "th/weights/segments.h"
 #include "th/weights/shard_layout.h"
 

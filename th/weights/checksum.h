@@ -28,8 +28,8 @@
 
 #include "absl/numeric/int128.h"
 #include "absl/types/span.h"
+#include "th/identifiers/identifiers.h"
 #include "th/weights/digest.h"
-#include "th/weights/identifiers.h"
 
 namespace th {
 

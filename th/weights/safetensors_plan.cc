@@ -5,10 +5,10 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "th/weights/json_events.h"
+#include "th/status/status_macros.h"
+#include "th/text/json_events.h"
+#include "th/text/utf8.h"
 #include "th/weights/safetensors.h"
-#include "th/weights/status_macros.h"
-#include "th/weights/utf8.h"
 
 namespace th {
 namespace {

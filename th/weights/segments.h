@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "th/weights/identifiers.h"
+#include "th/identifiers/identifiers.h"
 
 namespace th {
 

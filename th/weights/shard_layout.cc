@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "th/weights/status_macros.h"
-#include "th/weights/utf8.h"
+#include "th/status/status_macros.h"
+#include "th/text/utf8.h"
 
 namespace th {
 namespace {

@@ -23,9 +23,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "th/identifiers/identifiers.h"
 #include "th/weights/checksum.h"
 #include "th/weights/digest.h"
-#include "th/weights/identifiers.h"
 #include "th/weights/tensor.h"
 
 namespace th {

@@ -1,8 +1,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "th/text/utf8.h"
 #include "th/weights/shard_layout.h"
-#include "th/weights/utf8.h"
 
 namespace th {
 namespace {

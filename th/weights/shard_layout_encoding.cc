@@ -28,8 +28,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "th/status/status_macros.h"
 #include "th/weights/shard_layout.h"
-#include "th/weights/status_macros.h"
 
 namespace th {
 namespace {

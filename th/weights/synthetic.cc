@@ -7,9 +7,9 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "th/weights/byte_size.h"
-#include "th/weights/status_macros.h"
-#include "th/weights/utf8.h"
+#include "th/status/status_macros.h"
+#include "th/text/byte_size.h"
+#include "th/text/utf8.h"
 
 namespace th {
 namespace {

@@ -8,8 +8,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "th/weights/status_macros.h"
-#include "th/weights/utf8.h"
+#include "th/status/status_macros.h"
+#include "th/text/utf8.h"
 
 namespace th {
 namespace {

@@ -1,6 +1,6 @@
 #include "th/wire/field_reader.h"
 
-#include "th/weights/utf8.h"
+#include "th/text/utf8.h"
 #include "th/wire/limits.h"
 
 namespace th {

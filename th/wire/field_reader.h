@@ -26,8 +26,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "google/protobuf/duration.pb.h"
+#include "th/identifiers/identifiers.h"
 #include "th/weights/digest.h"
-#include "th/weights/identifiers.h"
 #include "th/weights/version.h"
 
 namespace th {

@@ -7,8 +7,8 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "th/status/status_macros.h"
 #include "th/weights/checksum.h"
-#include "th/weights/status_macros.h"
 #include "th/worker/shard_assembly.h"
 
 namespace th {

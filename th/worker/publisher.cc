@@ -9,9 +9,9 @@
 #include "absl/time/clock.h"
 #include "glog/logging.h"
 #include "th/memory/checkpoint_folder.h"
+#include "th/status/status_macros.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/weights/shard_partition.h"
-#include "th/weights/status_macros.h"
 #include "th/worker/reader_log.h"
 
 namespace th {

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
-#include "th/weights/status_macros.h"
+#include "th/status/status_macros.h"
 #include "th/worker/reader_log.h"
 
 namespace th {

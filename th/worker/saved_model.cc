@@ -11,7 +11,7 @@
 #include "th/command_line/quantity.h"
 #include "th/memory/checkpoint_folder.h"
 #include "th/memory/checkpoint_writer.h"
-#include "th/weights/status_macros.h"
+#include "th/status/status_macros.h"
 #include "th/worker/checkpoint_comparison.h"
 
 namespace th {

@@ -9,9 +9,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "th/identifiers/identifiers.h"
 #include "th/protocol/catalog.h"
 #include "th/weights/digest.h"
-#include "th/weights/identifiers.h"
 #include "th/weights/version.h"
 
 namespace th {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "th/weights/status_macros.h"
+#include "th/status/status_macros.h"
 #include "tools/mutation/mutation.h"
 
 namespace th::session {

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "th/protocol/operation_kind_name.h"
-#include "th/weights/status_macros.h"
+#include "th/status/status_macros.h"
 #include "th/worker_session/admissions.h"
 #include "th/worker_session/announcement.h"
 #include "th/worker_session/operation.h"

@@ -16,8 +16,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "th/identifiers/identifiers.h"
 #include "th/protocol/messages.h"
-#include "th/weights/identifiers.h"
 
 namespace th {
 

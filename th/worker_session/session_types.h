@@ -12,11 +12,11 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "th/identifiers/identifiers.h"
 #include "th/mutability_contract/mutability_contract.h"
 #include "th/protocol/messages.h"
 #include "th/topology/location.h"
 #include "th/weights/digest.h"
-#include "th/weights/identifiers.h"
 #include "th/weights/segments.h"
 #include "th/weights/shard_layout.h"
 #include "th/weights/version.h"

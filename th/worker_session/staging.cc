@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "th/weights/status_macros.h"
+#include "th/status/status_macros.h"
 #include "th/worker_session/buffers.h"
 #include "th/worker_session/operation.h"
 #include "th/worker_session/operations.h"

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "th/weights/status_macros.h"
+#include "th/status/status_macros.h"
 #include "th/worker_session/operation.h"
 
 namespace th::session {

@@ -24,8 +24,8 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "th/identifiers/identifiers.h"
 #include "th/mutability_contract/mutability_contract.h"
-#include "th/weights/identifiers.h"
 #include "th/weights/version.h"
 #include "th/worker_session/phase_names.h"
 #include "th/worker_session/session_events.h"

@@ -2,6 +2,9 @@
 
 # From the bottom to the top: a package may depend only on packages before it.
 ORDER = [
+    "th/status",
+    "th/text",
+    "th/identifiers",
     "th/weights",
     "th/topology",
     "th/protocol",
@@ -56,6 +59,9 @@ USED_ONLY_BY = {
 
 # No socket, thread, lock, clock, random source, RPC or hardware: a decision must follow from its inputs alone.
 PURE = [
+    "th/status",
+    "th/text",
+    "th/identifiers",
     "th/weights",
     "th/topology",
     "th/protocol",

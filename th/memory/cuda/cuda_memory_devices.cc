@@ -17,7 +17,7 @@
 #include "th/memory/cuda/piece_copier.h"
 #include "th/memory/cuda/stream.h"
 #include "th/memory/cuda/use_count.h"
-#include "th/weights/status_macros.h"
+#include "th/status/status_macros.h"
 
 namespace th {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "th/memory/cuda/pointer_attributes.h"
-#include "th/weights/status_macros.h"
+#include "th/status/status_macros.h"
 
 namespace th {
 namespace {

@@ -6,7 +6,7 @@
 #include "absl/numeric/int128.h"
 #include "absl/strings/str_cat.h"
 #include "th/memory/cuda/kernels/arguments.h"
-#include "th/weights/status_macros.h"
+#include "th/status/status_macros.h"
 
 namespace th {
 

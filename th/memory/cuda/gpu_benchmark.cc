@@ -27,8 +27,8 @@
 #include "th/memory/cuda/kernels/arguments.h"
 #include "th/memory/cuda/piece_copier.h"
 #include "th/memory/cuda/stream.h"
+#include "th/status/status_macros.h"
 #include "th/weights/checksum.h"
-#include "th/weights/status_macros.h"
 
 namespace th {
 namespace {

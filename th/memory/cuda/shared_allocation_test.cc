@@ -22,8 +22,8 @@
 #include "th/memory/cuda/device_memory.h"
 #include "th/memory/cuda/device_sums.h"
 #include "th/memory/cuda/stream.h"
+#include "th/status/status_macros.h"
 #include "th/weights/checksum.h"
-#include "th/weights/status_macros.h"
 
 namespace th {
 

@@ -1,7 +1,7 @@
 #include "th/memory/cuda/stream.h"
 
 #include "absl/strings/str_cat.h"
-#include "th/weights/status_macros.h"
+#include "th/status/status_macros.h"
 
 namespace th {
 namespace {

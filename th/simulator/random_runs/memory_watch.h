@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "absl/time/time.h"
-#include "th/weights/identifiers.h"
+#include "th/identifiers/identifiers.h"
 
 namespace th {
 

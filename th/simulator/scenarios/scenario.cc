@@ -9,7 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "th/simulator/scenarios/scenario_line.h"
 #include "th/simulator/scenarios/scenario_whole.h"
-#include "th/weights/status_macros.h"
+#include "th/status/status_macros.h"
 
 namespace th {
 namespace {

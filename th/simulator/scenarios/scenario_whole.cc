@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "th/status/status_macros.h"
 #include "th/topology/location.h"
-#include "th/weights/status_macros.h"
 
 namespace th {
 namespace {

@@ -20,7 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "th/memory/peer_file.h"
-#include "th/weights/status_macros.h"
+#include "th/status/status_macros.h"
 
 namespace th::cuda_ipc {
 namespace {

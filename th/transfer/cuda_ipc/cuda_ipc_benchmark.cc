@@ -28,10 +28,10 @@
 #include "th/memory/cuda/cuda_memory_devices.h"
 #include "th/memory/cuda/driver.h"
 #include "th/memory/cuda/stream.h"
+#include "th/status/status_macros.h"
 #include "th/transfer/cuda_ipc/cuda_ipc_transport.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/transfer/two_process_benchmark.h"
-#include "th/weights/status_macros.h"
 
 namespace th {
 namespace {

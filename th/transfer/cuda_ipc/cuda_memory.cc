@@ -16,12 +16,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "th/status/status_macros.h"
 #include "th/transfer/same_host/peer_memory.h"
 #include "th/transfer/same_host/peer_user.h"
 #include "th/transfer/segment_store.h"
 #include "th/transfer/stream/bell.h"
 #include "th/transfer/stream/socket.h"
-#include "th/weights/status_macros.h"
 
 namespace th::cuda_ipc {
 namespace {

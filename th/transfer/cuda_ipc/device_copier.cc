@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "th/memory/cuda/device_memory.h"
 #include "th/memory/cuda/device_pieces.h"
+#include "th/status/status_macros.h"
 #include "th/transfer/cuda_ipc/device_engine.h"
-#include "th/weights/status_macros.h"
 
 namespace th::cuda_ipc {
 namespace {

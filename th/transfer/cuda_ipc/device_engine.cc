@@ -6,7 +6,7 @@
 #include <cstring>
 #include <utility>
 
-#include "th/weights/status_macros.h"
+#include "th/status/status_macros.h"
 
 namespace th::cuda_ipc {
 namespace {

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "th/status/status_macros.h"
 #include "th/transfer/monotonic_clock.h"
-#include "th/weights/status_macros.h"
 
 namespace th::cuda_ipc {
 namespace {

@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "th/weights/status_macros.h"
+#include "th/status/status_macros.h"
 
 namespace th::cuda_ipc {
 

@@ -9,9 +9,9 @@
 #include "absl/strings/str_join.h"
 #include "th/memory/cuda/gpu_direct.h"
 #include "th/memory/cuda/registration_cache.h"
+#include "th/status/status_macros.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/transfer/stream/socket.h"
-#include "th/weights/status_macros.h"
 
 namespace th::ibverbs {
 namespace {

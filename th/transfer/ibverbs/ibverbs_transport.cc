@@ -5,6 +5,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "th/status/status_macros.h"
 #include "th/transfer/ibverbs/fabric_address.h"
 #include "th/transfer/ibverbs/gpu_registrations.h"
 #include "th/transfer/ibverbs/host_registrations.h"
@@ -16,7 +17,6 @@
 #include "th/transfer/stream/stream_transport.h"
 #include "th/transfer/tcp/tcp_listener.h"
 #include "th/transfer/tcp/tcp_transport.h"
-#include "th/weights/status_macros.h"
 
 namespace th {
 namespace {

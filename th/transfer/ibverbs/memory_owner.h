@@ -12,8 +12,8 @@
 
 #include "absl/hash/hash.h"
 #include "absl/types/span.h"
+#include "th/identifiers/identifiers.h"
 #include "th/memory/memory_region.h"
-#include "th/weights/identifiers.h"
 
 namespace th::ibverbs {
 

@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "th/status/status_macros.h"
 #include "th/transfer/stream/socket.h"
-#include "th/weights/status_macros.h"
 
 namespace th::ibverbs {
 namespace {

@@ -13,8 +13,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "th/status/status_macros.h"
 #include "th/transfer/stream/socket.h"
-#include "th/weights/status_macros.h"
 
 namespace th::ibverbs {
 namespace {

@@ -13,13 +13,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "th/status/status_macros.h"
 #include "th/transfer/ibverbs/mapped_check.h"
 #include "th/transfer/ibverbs/read_plan.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/transfer/segment_store.h"
 #include "th/transfer/stream/bell.h"
 #include "th/transfer/stream/socket.h"
-#include "th/weights/status_macros.h"
 
 namespace th::ibverbs {
 namespace {

@@ -14,7 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "th/weights/byte_size.h"
+#include "th/text/byte_size.h"
 
 namespace th::ibverbs {
 

@@ -14,13 +14,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "th/memory/shared_memory.h"
+#include "th/status/status_macros.h"
 #include "th/transfer/same_host/peer_memory.h"
 #include "th/transfer/same_host/peer_user.h"
 #include "th/transfer/same_host/readable_memory.h"
 #include "th/transfer/same_host/shard_mapping.h"
 #include "th/transfer/same_host/stream_copy.h"
 #include "th/transfer/stream/socket.h"
-#include "th/weights/status_macros.h"
 
 namespace th::same_host {
 namespace {

@@ -5,12 +5,12 @@
 #include <utility>
 #include <vector>
 
+#include "th/status/status_macros.h"
 #include "th/transfer/same_host/host_address.h"
 #include "th/transfer/same_host/host_memory.h"
 #include "th/transfer/stream/medium.h"
 #include "th/transfer/stream/socket.h"
 #include "th/transfer/stream/stream_transport.h"
-#include "th/weights/status_macros.h"
 
 namespace th {
 namespace {

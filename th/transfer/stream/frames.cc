@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "th/status/status_macros.h"
 #include "th/weights/shard_layout.h"
-#include "th/weights/status_macros.h"
 
 namespace th::stream {
 namespace {

@@ -23,12 +23,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "th/identifiers/identifiers.h"
 #include "th/pipeline_replicator/served_transfers.h"
 #include "th/protocol/capability.h"
 #include "th/protocol/messages.h"
 #include "th/weights/checksum.h"
 #include "th/weights/digest.h"
-#include "th/weights/identifiers.h"
 #include "th/weights/segments.h"
 
 namespace th::stream {

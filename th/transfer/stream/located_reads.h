@@ -28,10 +28,10 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "th/identifiers/identifiers.h"
 #include "th/transfer/stream/frames.h"
 #include "th/transfer/stream/remote_memory.h"
 #include "th/weights/checksum.h"
-#include "th/weights/identifiers.h"
 
 namespace th::stream {
 

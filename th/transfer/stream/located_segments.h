@@ -16,8 +16,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "th/identifiers/identifiers.h"
 #include "th/transfer/stream/remote_memory.h"
-#include "th/weights/identifiers.h"
 
 namespace th::stream {
 

@@ -26,11 +26,11 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "th/identifiers/identifiers.h"
+#include "th/pipeline_replicator/request_queue.h"
 #include "th/transfer/device_staging.h"
 #include "th/transfer/segment_store.h"
 #include "th/transfer/stream/event_loop.h"
-#include "th/weights/identifiers.h"
-#include "th/weights/request_queue.h"
 
 namespace th::stream {
 

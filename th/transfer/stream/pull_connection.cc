@@ -12,10 +12,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "th/status/status_macros.h"
 #include "th/transfer/hung_device.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/transfer/stream/stall_watch.h"
-#include "th/weights/status_macros.h"
 
 namespace th::stream {
 namespace {

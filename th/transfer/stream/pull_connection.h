@@ -30,6 +30,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "th/pipeline_replicator/request_queue.h"
 #include "th/transfer/stream/event_loop.h"
 #include "th/transfer/stream/frames.h"
 #include "th/transfer/stream/located_reads.h"
@@ -37,7 +38,6 @@
 #include "th/transfer/stream/remote_memory.h"
 #include "th/transfer/stream/socket.h"
 #include "th/transfer/transport.h"
-#include "th/weights/request_queue.h"
 
 namespace th::stream {
 

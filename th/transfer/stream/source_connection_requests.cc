@@ -11,9 +11,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "th/status/status_macros.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/transfer/stream/source_connection.h"
-#include "th/weights/status_macros.h"
 
 namespace th::stream {
 namespace {

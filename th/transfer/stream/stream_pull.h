@@ -20,10 +20,10 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "th/pipeline_replicator/request_queue.h"
 #include "th/transfer/stream/event_loop.h"
 #include "th/transfer/stream/pull_connection.h"
 #include "th/transfer/transport.h"
-#include "th/weights/request_queue.h"
 #include "th/weights/segments.h"
 
 namespace th::stream {

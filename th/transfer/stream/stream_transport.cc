@@ -8,11 +8,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "th/status/status_macros.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/transfer/stream/inbound_connections.h"
 #include "th/transfer/stream/source_connection.h"
 #include "th/transfer/stream/stream_pull.h"
-#include "th/weights/status_macros.h"
 
 namespace th::stream {
 namespace {

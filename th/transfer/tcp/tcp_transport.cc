@@ -6,11 +6,11 @@
 
 #include <utility>
 
+#include "th/status/status_macros.h"
 #include "th/transfer/stream/medium.h"
 #include "th/transfer/stream/socket.h"
 #include "th/transfer/stream/stream_transport.h"
 #include "th/transfer/tcp/tcp_listener.h"
-#include "th/weights/status_macros.h"
 
 namespace th {
 namespace {

@@ -1,4 +1,4 @@
-#include "th/weights/identifiers.h"
+#include "th/identifiers/identifiers.h"
 
 #include <sstream>
 #include <type_traits>

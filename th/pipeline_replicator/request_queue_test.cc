@@ -1,4 +1,4 @@
-#include "th/weights/request_queue.h"
+#include "th/pipeline_replicator/request_queue.h"
 
 #include <utility>
 #include <vector>

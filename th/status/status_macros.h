@@ -2,8 +2,8 @@
 //
 //   TH_RETURN_IF_ERROR(buffer.Publish("step-57"));
 //   TH_ASSIGN_OR_RETURN(std::unique_ptr<th::Client> hub, th::Client::Join(options));
-#ifndef TH_WEIGHTS_STATUS_MACROS_H_
-#define TH_WEIGHTS_STATUS_MACROS_H_
+#ifndef TH_STATUS_STATUS_MACROS_H_
+#define TH_STATUS_STATUS_MACROS_H_
 
 #include <utility>
 
@@ -24,4 +24,4 @@
   if (!result.ok()) return std::move(result).status();        \
   declaration = *std::move(result)
 
-#endif  // TH_WEIGHTS_STATUS_MACROS_H_
+#endif  // TH_STATUS_STATUS_MACROS_H_

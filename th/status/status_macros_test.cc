@@ -1,4 +1,4 @@
-#include "th/weights/status_macros.h"
+#include "th/status/status_macros.h"
 
 #include <memory>
 #include <string>

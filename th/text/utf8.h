@@ -1,6 +1,6 @@
 // UTF-8 as the rules for names and labels need it.
-#ifndef TH_WEIGHTS_UTF8_H_
-#define TH_WEIGHTS_UTF8_H_
+#ifndef TH_TEXT_UTF8_H_
+#define TH_TEXT_UTF8_H_
 
 #include <cstddef>
 #include <optional>
@@ -31,4 +31,4 @@ std::string Quoted(absl::string_view text);
 
 }  // namespace th
 
-#endif  // TH_WEIGHTS_UTF8_H_
+#endif  // TH_TEXT_UTF8_H_

@@ -1,4 +1,4 @@
-#include "th/weights/utf8.h"
+#include "th/text/utf8.h"
 
 #include <optional>
 #include <string>

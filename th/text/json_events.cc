@@ -1,4 +1,4 @@
-#include "th/weights/json_events.h"
+#include "th/text/json_events.h"
 
 #include <cstddef>
 #include <nlohmann/json.hpp>
@@ -6,7 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "th/weights/utf8.h"
+#include "th/text/utf8.h"
 
 namespace th {
 namespace {

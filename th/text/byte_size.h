@@ -1,6 +1,6 @@
 // Byte counts in messages about limits and sizes that a user has given, as flags take them.
-#ifndef TH_WEIGHTS_BYTE_SIZE_H_
-#define TH_WEIGHTS_BYTE_SIZE_H_
+#ifndef TH_TEXT_BYTE_SIZE_H_
+#define TH_TEXT_BYTE_SIZE_H_
 
 #include <cstdint>
 #include <string>
@@ -17,4 +17,4 @@ std::string ExactByteSizeText(uint64_t bytes);
 
 }  // namespace th
 
-#endif  // TH_WEIGHTS_BYTE_SIZE_H_
+#endif  // TH_TEXT_BYTE_SIZE_H_

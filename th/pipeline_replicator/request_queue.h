@@ -5,8 +5,8 @@
 // from that reader wait for it.
 //
 // Pure; not thread-safe. First takes time in the segments that are open, all else in the requests.
-#ifndef TH_WEIGHTS_REQUEST_QUEUE_H_
-#define TH_WEIGHTS_REQUEST_QUEUE_H_
+#ifndef TH_PIPELINE_REPLICATOR_REQUEST_QUEUE_H_
+#define TH_PIPELINE_REPLICATOR_REQUEST_QUEUE_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +14,7 @@
 #include <optional>
 
 #include "absl/functional/function_ref.h"
-#include "th/weights/identifiers.h"
+#include "th/identifiers/identifiers.h"
 #include "th/weights/segments.h"
 
 namespace th {
@@ -45,4 +45,4 @@ class RequestQueue {
 
 }  // namespace th
 
-#endif  // TH_WEIGHTS_REQUEST_QUEUE_H_
+#endif  // TH_PIPELINE_REPLICATOR_REQUEST_QUEUE_H_

@@ -2,8 +2,8 @@
 // never converts to another, and two adjacent parameters never share a raw type.
 //
 // Thread-safety: plain values.
-#ifndef TH_WEIGHTS_IDENTIFIERS_H_
-#define TH_WEIGHTS_IDENTIFIERS_H_
+#ifndef TH_IDENTIFIERS_IDENTIFIERS_H_
+#define TH_IDENTIFIERS_IDENTIFIERS_H_
 
 #include <compare>
 #include <cstdint>
@@ -132,4 +132,4 @@ struct BufferAddress {
 
 }  // namespace th
 
-#endif  // TH_WEIGHTS_IDENTIFIERS_H_
+#endif  // TH_IDENTIFIERS_IDENTIFIERS_H_

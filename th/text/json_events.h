@@ -1,7 +1,7 @@
 // JSON as a stream of events, for readers of hostile headers: nothing is built that the reader did
 // not ask for, nesting costs no stack, and every key is seen, duplicates too.
-#ifndef TH_WEIGHTS_JSON_EVENTS_H_
-#define TH_WEIGHTS_JSON_EVENTS_H_
+#ifndef TH_TEXT_JSON_EVENTS_H_
+#define TH_TEXT_JSON_EVENTS_H_
 
 #include <cstdint>
 #include <string>
@@ -37,4 +37,4 @@ std::string JsonString(absl::string_view text);
 
 }  // namespace th
 
-#endif  // TH_WEIGHTS_JSON_EVENTS_H_
+#endif  // TH_TEXT_JSON_EVENTS_H_

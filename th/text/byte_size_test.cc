@@ -1,4 +1,4 @@
-#include "th/weights/byte_size.h"
+#include "th/text/byte_size.h"
 
 #include "gtest/gtest.h"
 
