@@ -27,6 +27,9 @@ class OldNamesTest(unittest.TestCase):
         self.assertEqual(found('json["reign"]'), [(1, "reign")])
         self.assertEqual(found('a("//", pace)'), [(1, "pace")])
 
+    def test_names_of_tests_are_sentences(self):
+        self.assertEqual(found("TEST_F(PaceTest, ReadersAreTold) {\n  Tell();"), [(1, "PaceTest"), (2, "Tell")])
+
     def test_the_new_name_is_told(self):
         self.assertEqual(list(wording.old_names("HasHope(shard)")), [(1, "HasHope", "IsCompletable")])
 

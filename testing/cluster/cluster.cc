@@ -135,9 +135,9 @@ absl::StatusOr<RankProcess*> Cluster::Join(const RankOptions& options) {
   return rank;
 }
 
-absl::Status Cluster::Tell(const std::vector<RankProcess*>& ranks, const json& command) {
+absl::Status Cluster::SendToRanks(const std::vector<RankProcess*>& ranks, const json& command) {
   for (RankProcess* rank : ranks) progress_.erase(rank);
-  return poller_->Tell(ranks, command, kPatience);
+  return poller_->SendToRanks(ranks, command, kPatience);
 }
 
 absl::Status Cluster::Await(const std::vector<RankProcess*>& ranks, absl::string_view what) {
@@ -164,7 +164,7 @@ std::string Cluster::SourceOf(RankProcess* rank) const {
 }
 
 absl::StatusOr<std::string> Cluster::SumOf(RankProcess* rank) {
-  TH_RETURN_IF_ERROR(Tell({rank}, {{"do", "sum"}}));
+  TH_RETURN_IF_ERROR(SendToRanks({rank}, {{"do", "sum"}}));
   return (*rank->answer())["sum"].get<std::string>();
 }
 

@@ -3,7 +3,7 @@
 //
 //   ASSERT_OK_AND_ASSIGN(auto cluster, Cluster::Start());
 //   ASSERT_OK_AND_ASSIGN(RankProcess* trainer, cluster->Join({.group = "trainer", .load = true}));
-//   ASSERT_OK(cluster->Tell({trainer}, Publish("v1")));
+//   ASSERT_OK(cluster->SendToRanks({trainer}, Publish("v1")));
 //   reader->Send(Update("latest"));
 //   ASSERT_OK(cluster->RunUntil([&] { return cluster->FractionOf(reader) > 0.3; }, "30 %
 //   received")); trainer->process().Signal(SIGKILL);
@@ -80,7 +80,7 @@ class Cluster {
   // A process that has been told to join; its answer is still awaited.
   absl::StatusOr<RankProcess*> StartJoin(const RankOptions& options);
 
-  absl::Status Tell(const std::vector<RankProcess*>& ranks, const nlohmann::json& command);
+  absl::Status SendToRanks(const std::vector<RankProcess*>& ranks, const nlohmann::json& command);
   absl::Status Await(const std::vector<RankProcess*>& ranks, absl::string_view what);
   absl::Status RunUntil(absl::FunctionRef<bool()> done, absl::string_view what);
   // Handles output until `rank` has said in a progress event that it holds `fraction`.

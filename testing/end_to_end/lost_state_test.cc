@@ -57,13 +57,13 @@ class LostStateTest : public ::testing::TestWithParam<StateLoss> {
     ASSERT_OK(cluster_->RestartServer());
     ASSERT_OK(cluster_->RestartServer());
     ASSERT_OK_AND_ASSIGN(trainer_, Join("trainer", /*load=*/true));
-    ASSERT_OK(cluster_->Tell({trainer_}, Publish("v1")));
+    ASSERT_OK(cluster_->SendToRanks({trainer_}, Publish("v1")));
     const int readers = Readers();
     for (int i = 0; i < readers; ++i) {
       ASSERT_OK_AND_ASSIGN(RankProcess * reader, Join(absl::StrCat("rollout-", i)));
       readers_.push_back(reader);
     }
-    ASSERT_OK(cluster_->Tell(readers_, Update("latest")));
+    ASSERT_OK(cluster_->SendToRanks(readers_, Update("latest")));
   }
   void TearDown() override {
     fs::remove_all(backup_);
@@ -81,7 +81,7 @@ class LostStateTest : public ::testing::TestWithParam<StateLoss> {
     ASSERT_OK(cluster_->StartServer());
   }
   void ExpectEverybodyBack(const std::vector<RankProcess*>& ranks) {
-    ASSERT_OK(cluster_->Tell(ranks, Update("latest")));
+    ASSERT_OK(cluster_->SendToRanks(ranks, Update("latest")));
     EXPECT_LE(absl::Now() - started_, kBackAfter);
     for (RankProcess* rank : ranks) {
       EXPECT_EQ((*rank->answer())["outcome"], "already there") << rank->name();
@@ -90,13 +90,13 @@ class LostStateTest : public ::testing::TestWithParam<StateLoss> {
   // The versions that are held were announced to the server, and a new one gets a higher sequence.
   void ExpectThatVersionsGoOn(const std::vector<RankProcess*>& ranks) {
     ASSERT_OK_AND_ASSIGN(RankProcess * late, Join("late"));
-    ASSERT_OK(cluster_->Tell({late}, Update("v1")));
+    ASSERT_OK(cluster_->SendToRanks({late}, Update("v1")));
     EXPECT_EQ((*late->answer())["outcome"], "moved");
-    ASSERT_OK(cluster_->Tell({trainer_}, Unpublish()));
-    ASSERT_OK(cluster_->Tell({trainer_}, Change(2)));
+    ASSERT_OK(cluster_->SendToRanks({trainer_}, Unpublish()));
+    ASSERT_OK(cluster_->SendToRanks({trainer_}, Change(2)));
     ASSERT_OK_AND_ASSIGN(const std::string sum, cluster_->SumOf(trainer_));
-    ASSERT_OK(cluster_->Tell({trainer_}, Publish("v2")));
-    ASSERT_OK(cluster_->Tell(ranks, Update("latest")));
+    ASSERT_OK(cluster_->SendToRanks({trainer_}, Publish("v2")));
+    ASSERT_OK(cluster_->SendToRanks(ranks, Update("latest")));
     for (RankProcess* rank : ranks) {
       EXPECT_EQ((*rank->answer())["outcome"], "moved") << rank->name();
       EXPECT_THAT(cluster_->SumOf(rank), IsOkAndHolds(sum)) << rank->name();
@@ -116,7 +116,7 @@ TEST_P(LostStateTest, EverybodyComesBackAndAStoppedMemberToo) {
   const std::vector<RankProcess*> awake(readers_.begin() + 1, readers_.end());
   ExpectEverybodyBack(awake);
   readers_[0]->process().Signal(SIGCONT);
-  ASSERT_OK(cluster_->Tell({readers_[0]}, Update("latest")));
+  ASSERT_OK(cluster_->SendToRanks({readers_[0]}, Update("latest")));
   EXPECT_LE(absl::Now() - started_, kBackAfter);
   ExpectThatVersionsGoOn(readers_);
 }
@@ -127,7 +127,7 @@ TEST_P(LostStateTest, AStoppedProcessDoesNotPutItsReplacementOut) {
   LoseState();
   ExpectEverybodyBack({readers_.begin() + 1, readers_.end()});
   ASSERT_OK_AND_ASSIGN(readers_[0], Join("rollout-0"));
-  ASSERT_OK(cluster_->Tell({readers_[0]}, Update("latest")));
+  ASSERT_OK(cluster_->SendToRanks({readers_[0]}, Update("latest")));
   old->process().Signal(SIGCONT);
   old->Send(Update("latest"));  // it comes back first, and hears that it was replaced
   EXPECT_FALSE(cluster_->Await({old}, "the end of the old process's membership").ok());

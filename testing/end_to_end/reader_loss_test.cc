@@ -36,7 +36,7 @@ class ReaderLossTest : public ::testing::Test {
       ASSERT_OK_AND_ASSIGN(const std::string sum, cluster_->SumOf(trainer));
       sums_.push_back(sum);
     }
-    ASSERT_OK(cluster_->Tell(trainers_, Publish("v1")));
+    ASSERT_OK(cluster_->SendToRanks(trainers_, Publish("v1")));
   }
 
   absl::StatusOr<std::vector<RankProcess*>> ReaderGroup(const std::string& group) {
@@ -78,7 +78,7 @@ TEST_F(ReaderLossTest, KilledReaderHarmsNobodyElse) {
   for (RankProcess* victim : victims) victim->process().Signal(SIGKILL);
   ASSERT_OK(cluster_->Await(others, "the other group's update"));
   ExpectHold(others);
-  EXPECT_OK(cluster_->Tell(trainers_, Unpublish()));
+  EXPECT_OK(cluster_->SendToRanks(trainers_, Unpublish()));
 }
 
 TEST_F(ReaderLossTest, StoppedReaderBlocksNeitherOthersNorUnpublish) {
@@ -87,9 +87,9 @@ TEST_F(ReaderLossTest, StoppedReaderBlocksNeitherOthersNorUnpublish) {
   ASSERT_OK(cluster_->AwaitFraction(victims[0], 0.3));
   for (RankProcess* victim : victims) victim->process().Signal(SIGSTOP);
   ASSERT_OK_AND_ASSIGN(const auto others, ReaderGroup("rollout-1"));
-  ASSERT_OK(cluster_->Tell(others, Update("latest")));
+  ASSERT_OK(cluster_->SendToRanks(others, Update("latest")));
   ExpectHold(others);
-  ASSERT_OK(cluster_->Tell(trainers_, Unpublish()));
+  ASSERT_OK(cluster_->SendToRanks(trainers_, Unpublish()));
   // A reader silent for half a second is cut at once; the five seconds of the drain are a ceiling.
   for (RankProcess* trainer : trainers_) {
     EXPECT_LE((*trainer->answer())["seconds"].get<double>(), 3.0) << trainer->name();
@@ -107,7 +107,7 @@ TEST_F(ReaderLossTest, RankThatDiesEndsItsGroupsUpdateByNameAndAReplacementMakes
 
   ASSERT_OK_AND_ASSIGN(RankProcess * replacement, Rank("rollout-0", 1));
   const std::vector<RankProcess*> whole = {group[0], replacement};
-  ASSERT_OK(cluster_->Tell(whole, Update("latest")));
+  ASSERT_OK(cluster_->SendToRanks(whole, Update("latest")));
   for (RankProcess* rank : whole) EXPECT_EQ((*rank->answer())["outcome"], "moved");
   ExpectHold(whole);
 }
@@ -122,7 +122,7 @@ TEST_F(ReaderLossTest, ReplacementJoinsAtOnceAndEndsTheOldGenerationsUpdate) {
   ASSERT_OK_AND_ASSIGN(RankProcess * replacement, Rank("rollout-0", 1));
   EXPECT_FALSE(cluster_->Await({group[0]}, "the survivor's update").ok());
   const std::vector<RankProcess*> whole = {group[0], replacement};
-  ASSERT_OK(cluster_->Tell(whole, Update("latest")));
+  ASSERT_OK(cluster_->SendToRanks(whole, Update("latest")));
   ExpectHold(whole);
 }
 
@@ -146,7 +146,7 @@ TEST_F(ReaderLossTest, ZombieThatWakesAfterItsReplacementIsRefused) {
   zombie->Send(Update("latest"));
   EXPECT_FALSE(cluster_->Await({zombie}, "the zombie's update").ok());
   const std::vector<RankProcess*> whole = {group[0], replacement};
-  ASSERT_OK(cluster_->Tell(whole, Update("latest")));
+  ASSERT_OK(cluster_->SendToRanks(whole, Update("latest")));
   ExpectHold(whole);
 }
 

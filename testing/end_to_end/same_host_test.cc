@@ -42,9 +42,9 @@ class SameHostTest : public ::testing::Test {
 TEST_F(SameHostTest, ProcessesOfOneHostReadEachOthersMemory) {
   ASSERT_OK_AND_ASSIGN(RankProcess * trainer, cluster_->Join({.group = "trainer", .load = true}));
   ASSERT_OK_AND_ASSIGN(const std::string sum, cluster_->SumOf(trainer));
-  ASSERT_OK(cluster_->Tell({trainer}, Publish("v1")));
+  ASSERT_OK(cluster_->SendToRanks({trainer}, Publish("v1")));
   ASSERT_OK_AND_ASSIGN(RankProcess * reader, cluster_->Join({.group = "rollout"}));
-  ASSERT_OK(cluster_->Tell({reader}, Update("latest")));
+  ASSERT_OK(cluster_->SendToRanks({reader}, Update("latest")));
   ExpectMoved(reader, sum);
   EXPECT_EQ(ShareOf("trainer/0")["transport"], "same_host");
   EXPECT_EQ(ShareOf("trainer/0")["passed_over"], "");
@@ -53,10 +53,10 @@ TEST_F(SameHostTest, ProcessesOfOneHostReadEachOthersMemory) {
 TEST_F(SameHostTest, AReaderThatDoesNotUseItSaysSo) {
   ASSERT_OK_AND_ASSIGN(RankProcess * trainer, cluster_->Join({.group = "trainer", .load = true}));
   ASSERT_OK_AND_ASSIGN(const std::string sum, cluster_->SumOf(trainer));
-  ASSERT_OK(cluster_->Tell({trainer}, Publish("v1")));
+  ASSERT_OK(cluster_->SendToRanks({trainer}, Publish("v1")));
   ASSERT_OK_AND_ASSIGN(RankProcess * reader,
                        cluster_->Join({.group = "rollout", .transports = {"tcp"}}));
-  ASSERT_OK(cluster_->Tell({reader}, Update("latest")));
+  ASSERT_OK(cluster_->SendToRanks({reader}, Update("latest")));
   ExpectMoved(reader, sum);
   EXPECT_EQ(ShareOf("trainer/0")["transport"], "tcp");
   EXPECT_EQ(ShareOf("trainer/0")["passed_over"], "same_host: this process does not use it");
@@ -66,10 +66,10 @@ TEST_F(SameHostTest, ASourceWithoutATransportInCommonIsNamedWithTheReasons) {
   ASSERT_OK_AND_ASSIGN(
       RankProcess * trainer,
       cluster_->Join({.group = "trainer", .transports = {"same_host"}, .load = true}));
-  ASSERT_OK(cluster_->Tell({trainer}, Publish("v1")));
+  ASSERT_OK(cluster_->SendToRanks({trainer}, Publish("v1")));
   ASSERT_OK_AND_ASSIGN(RankProcess * reader,
                        cluster_->Join({.group = "rollout", .transports = {"tcp"}}));
-  const absl::Status updated = cluster_->Tell({reader}, Update("latest"));
+  const absl::Status updated = cluster_->SendToRanks({reader}, Update("latest"));
   EXPECT_THAT(std::string(updated.message()),
               HasSubstr("no transport in common: same_host: this process does not use it"));
 }
@@ -89,7 +89,7 @@ class RelayOnTheSameHostTest : public SameHostTest {
         trainer_,
         cluster_->Join({.group = "trainer", .uplink_bytes_per_second = kUplink, .load = true}));
     ASSERT_OK_AND_ASSIGN(sum_, cluster_->SumOf(trainer_));
-    ASSERT_OK(cluster_->Tell({trainer_}, Publish("v1")));
+    ASSERT_OK(cluster_->SendToRanks({trainer_}, Publish("v1")));
     ASSERT_OK_AND_ASSIGN(relay_, cluster_->Join({.group = "relay"}));
     ASSERT_OK_AND_ASSIGN(reader_, cluster_->Join({.group = "rollout"}));
     relay_->Send(Update("latest"));

@@ -30,7 +30,7 @@ class ServerLossTest : public ::testing::Test {
         trainer_,
         cluster_->Join({.group = "trainer", .uplink_bytes_per_second = kUplink, .load = true}));
     ASSERT_OK_AND_ASSIGN(sum_, cluster_->SumOf(trainer_));
-    ASSERT_OK(cluster_->Tell({trainer_}, Publish("v1")));
+    ASSERT_OK(cluster_->SendToRanks({trainer_}, Publish("v1")));
     ASSERT_OK_AND_ASSIGN(reader_, Reader("rollout-0"));
   }
   absl::StatusOr<RankProcess*> Reader(const std::string& group) {
@@ -50,9 +50,9 @@ class ServerLossTest : public ::testing::Test {
 
 TEST_F(ServerLossTest, TransferEndsUndisturbedByARestart) {
   ASSERT_OK_AND_ASSIGN(RankProcess * undisturbed, Reader("undisturbed"));
-  ASSERT_OK(cluster_->Tell({undisturbed}, Update("latest")));
+  ASSERT_OK(cluster_->SendToRanks({undisturbed}, Update("latest")));
   const double seconds = (*undisturbed->answer())["seconds"];
-  ASSERT_OK(cluster_->Tell({undisturbed}, nlohmann::json{{"do", "leave"}}));
+  ASSERT_OK(cluster_->SendToRanks({undisturbed}, nlohmann::json{{"do", "leave"}}));
 
   reader_->Send(Update("latest"));
   ASSERT_OK(cluster_->AwaitFraction(reader_, 0.3));
@@ -67,7 +67,7 @@ TEST_F(ServerLossTest, TransferEndsUndisturbedByARestart) {
 
 TEST_F(ServerLossTest, NewUpdateWorksWithinThreeSecondsOfARestart) {
   ASSERT_OK(cluster_->RestartServer());
-  ASSERT_OK(cluster_->Tell({reader_}, Update("latest")));
+  ASSERT_OK(cluster_->SendToRanks({reader_}, Update("latest")));
   const nlohmann::json answer = *reader_->answer();
   ExpectMoved(reader_);
   EXPECT_LE(answer["stall_seconds"].get<double>(), 3.0 + 2.0);  // the transfer itself takes 2 s
@@ -76,29 +76,29 @@ TEST_F(ServerLossTest, NewUpdateWorksWithinThreeSecondsOfARestart) {
 TEST_F(ServerLossTest, SequenceRisesOverARestart) {
   const uint64_t before = EpochOf((*trainer_->answer())["version"]);
   ASSERT_OK(cluster_->RestartServer());
-  ASSERT_OK(cluster_->Tell({trainer_}, Unpublish()));
-  ASSERT_OK(cluster_->Tell({trainer_}, Change(2)));
+  ASSERT_OK(cluster_->SendToRanks({trainer_}, Unpublish()));
+  ASSERT_OK(cluster_->SendToRanks({trainer_}, Change(2)));
   ASSERT_OK_AND_ASSIGN(sum_, cluster_->SumOf(trainer_));
-  ASSERT_OK(cluster_->Tell({trainer_}, Publish("v2")));
+  ASSERT_OK(cluster_->SendToRanks({trainer_}, Publish("v2")));
   EXPECT_GT(EpochOf((*trainer_->answer())["version"]), before);
-  ASSERT_OK(cluster_->Tell({reader_}, Update("latest")));
+  ASSERT_OK(cluster_->SendToRanks({reader_}, Update("latest")));
   ExpectMoved(reader_);
 }
 
 TEST_F(ServerLossTest, LatestDoesNotFallBehindTheMarkWhenItsHolderIsGone) {
-  ASSERT_OK(cluster_->Tell({reader_}, Update("latest")));
-  ASSERT_OK(cluster_->Tell({trainer_}, Unpublish()));
-  ASSERT_OK(cluster_->Tell({trainer_}, Change(2)));
-  ASSERT_OK(cluster_->Tell({trainer_}, Publish("v2")));
+  ASSERT_OK(cluster_->SendToRanks({reader_}, Update("latest")));
+  ASSERT_OK(cluster_->SendToRanks({trainer_}, Unpublish()));
+  ASSERT_OK(cluster_->SendToRanks({trainer_}, Change(2)));
+  ASSERT_OK(cluster_->SendToRanks({trainer_}, Publish("v2")));
   // v2 dies with the trainer and the server; v1 lives on in the reader.
   ASSERT_OK(cluster_->KillServer());
   trainer_->process().Signal(SIGKILL);
   ASSERT_OK(trainer_->process().AwaitEnd(kPatience));
   ASSERT_OK(cluster_->StartServer());
   ASSERT_OK_AND_ASSIGN(RankProcess * late, Reader("late"));
-  ASSERT_OK(cluster_->Tell({late}, Update("latest")));
+  ASSERT_OK(cluster_->SendToRanks({late}, Update("latest")));
   EXPECT_EQ((*late->answer())["outcome"], "not available");
-  ASSERT_OK(cluster_->Tell({late}, Update("v1")));
+  ASSERT_OK(cluster_->SendToRanks({late}, Update("v1")));
   ExpectMoved(late);
 }
 
@@ -112,7 +112,7 @@ TEST_F(ServerLossTest, ServerThatStaysAwayEndsAnUpdateAtItsDeadline) {
 
 TEST_F(ServerLossTest, UnpublishWorksWithoutAServer) {
   ASSERT_OK(cluster_->KillServer());
-  ASSERT_OK(cluster_->Tell({trainer_}, Unpublish()));
+  ASSERT_OK(cluster_->SendToRanks({trainer_}, Unpublish()));
   EXPECT_LE((*trainer_->answer())["seconds"].get<double>(), 10.0);
 }
 
@@ -125,7 +125,7 @@ TEST(ServerPauseTest, AServerThatIsStoppedForLongerThanTheLeaseLosesNobody) {
                       .load = true};
   ASSERT_OK_AND_ASSIGN(RankProcess * trainer, cluster->Join(options));
   ASSERT_OK_AND_ASSIGN(const std::string sum, cluster->SumOf(trainer));
-  ASSERT_OK(cluster->Tell({trainer}, Publish("v1")));
+  ASSERT_OK(cluster->SendToRanks({trainer}, Publish("v1")));
   options.group = "rollout-0";
   options.load = false;
   ASSERT_OK_AND_ASSIGN(RankProcess * reader, cluster->Join(options));
@@ -140,8 +140,8 @@ TEST(ServerPauseTest, AServerThatIsStoppedForLongerThanTheLeaseLosesNobody) {
   EXPECT_EQ((*reader->answer())["reroutes"], 0);
   EXPECT_THAT(cluster->SumOf(reader), IsOkAndHolds(sum));
   // A rank that had lost its membership could do nothing more.
-  ASSERT_OK(cluster->Tell({trainer}, Unpublish()));
-  ASSERT_OK(cluster->Tell({reader}, Unpublish()));
+  ASSERT_OK(cluster->SendToRanks({trainer}, Unpublish()));
+  ASSERT_OK(cluster->SendToRanks({reader}, Unpublish()));
 }
 
 }  // namespace

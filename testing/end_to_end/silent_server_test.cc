@@ -32,7 +32,7 @@ class SilentServerTest : public ::testing::Test {
     ASSERT_OK_AND_ASSIGN(cluster_, Cluster::Start({}, hosts_.get()));
     ASSERT_OK_AND_ASSIGN(trainer_, cluster_->Join({.group = "trainer", .load = true}));
     ASSERT_OK_AND_ASSIGN(reader_, cluster_->Join({.group = "rollout"}));
-    ASSERT_OK(cluster_->Tell({trainer_}, Publish("v1")));
+    ASSERT_OK(cluster_->SendToRanks({trainer_}, Publish("v1")));
   }
 
   std::unique_ptr<VirtualHosts> hosts_;
@@ -43,13 +43,13 @@ class SilentServerTest : public ::testing::Test {
 
 TEST_F(SilentServerTest, UnpublishEndsWithoutItAndTheNextVersionIsFetched) {
   ASSERT_OK(hosts_->Cut(kServerHost));
-  ASSERT_OK(cluster_->Tell({trainer_}, Unpublish()));
+  ASSERT_OK(cluster_->SendToRanks({trainer_}, Unpublish()));
   EXPECT_LE((*trainer_->answer())["seconds"].get<double>(), kLongestUnpublishSeconds);
-  ASSERT_OK(cluster_->Tell({trainer_}, Change(2)));
+  ASSERT_OK(cluster_->SendToRanks({trainer_}, Change(2)));
   ASSERT_OK(hosts_->Restore(kServerHost));
-  ASSERT_OK(cluster_->Tell({trainer_}, Publish("v2")));
+  ASSERT_OK(cluster_->SendToRanks({trainer_}, Publish("v2")));
   ASSERT_OK_AND_ASSIGN(const std::string published, cluster_->SumOf(trainer_));
-  ASSERT_OK(cluster_->Tell({reader_}, Update("v2")));
+  ASSERT_OK(cluster_->SendToRanks({reader_}, Update("v2")));
   EXPECT_EQ((*reader_->answer())["outcome"], "moved");
   EXPECT_THAT(cluster_->SumOf(reader_), IsOkAndHolds(published));
 }
@@ -60,8 +60,8 @@ TEST_F(SilentServerTest, AReaderGoesOnFilling) {
       cluster_->Join({.group = "slow-trainer", .uplink_bytes_per_second = 8 << 20, .load = true}));
   ASSERT_OK_AND_ASSIGN(const std::string published, cluster_->SumOf(slow));
   // Only the slow trainer is a source of what follows.
-  ASSERT_OK(cluster_->Tell({trainer_}, Unpublish()));
-  ASSERT_OK(cluster_->Tell({slow}, Publish("v2")));
+  ASSERT_OK(cluster_->SendToRanks({trainer_}, Unpublish()));
+  ASSERT_OK(cluster_->SendToRanks({slow}, Publish("v2")));
   reader_->Send(Update("v2"));
   ASSERT_OK(cluster_->AwaitFraction(reader_, 0.2));
   ASSERT_OK(hosts_->Cut(kServerHost));

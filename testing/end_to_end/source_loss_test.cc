@@ -35,7 +35,7 @@ class SourceLossTest : public ::testing::Test {
         trainer.rank,
         cluster_->Join({.group = group, .uplink_bytes_per_second = kUplink, .load = true}));
     TH_ASSIGN_OR_RETURN(trainer.sum, cluster_->SumOf(trainer.rank));
-    TH_RETURN_IF_ERROR(cluster_->Tell({trainer.rank}, Publish(label)));
+    TH_RETURN_IF_ERROR(cluster_->SendToRanks({trainer.rank}, Publish(label)));
     return trainer;
   }
   absl::StatusOr<RankProcess*> Reader(const std::string& group) {
@@ -44,9 +44,9 @@ class SourceLossTest : public ::testing::Test {
   // Seconds of one undisturbed update of a fresh reader.
   absl::StatusOr<double> UndisturbedSeconds() {
     TH_ASSIGN_OR_RETURN(RankProcess * reader, Reader("undisturbed"));
-    TH_RETURN_IF_ERROR(cluster_->Tell({reader}, Update("latest")));
+    TH_RETURN_IF_ERROR(cluster_->SendToRanks({reader}, Update("latest")));
     const double seconds = (*reader->answer())["seconds"];
-    TH_RETURN_IF_ERROR(cluster_->Tell({reader}, json{{"do", "leave"}}));
+    TH_RETURN_IF_ERROR(cluster_->SendToRanks({reader}, json{{"do", "leave"}}));
     return seconds;
   }
   void ExpectMoved(RankProcess* reader, const std::string& sum) {
@@ -146,7 +146,7 @@ TEST_F(SourceLossTest, ReaderOfAnUnpublishedSourceIsCutWithinTheDrainAndTheSourc
   source->Send({{"do", "unpublish"}, {"drain_seconds", 0.1}});
   ASSERT_OK(cluster_->Await({source}, "the unpublish"));
   // The memory is the trainer's again: other bytes go in while the reader is still filling.
-  ASSERT_OK(cluster_->Tell({source}, Change(7)));
+  ASSERT_OK(cluster_->SendToRanks({source}, Change(7)));
   ASSERT_OK(cluster_->Await({reader}, "the update"));
   ExpectMoved(reader, first.sum);
 }
@@ -164,7 +164,7 @@ class ChainTest : public ::testing::Test {
     };
     ASSERT_OK_AND_ASSIGN(trainer_, join("trainer", true));
     ASSERT_OK_AND_ASSIGN(sum_, cluster_->SumOf(trainer_));
-    ASSERT_OK(cluster_->Tell({trainer_}, Publish("v1")));
+    ASSERT_OK(cluster_->SendToRanks({trainer_}, Publish("v1")));
     for (size_t i = 0; i < kReaders; ++i) {
       ASSERT_OK_AND_ASSIGN(RankProcess * reader, join(absl::StrCat("rollout-", i), false));
       readers_.push_back(reader);

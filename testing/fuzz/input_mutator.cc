@@ -11,7 +11,7 @@ constexpr size_t kMaxChanges = 8;
 constexpr size_t kMaxRunBytes = 64;
 
 // Where decoders' arithmetic tends to go wrong.
-constexpr uint64_t kTellingNumbers[] = {
+constexpr uint64_t kRevealingNumbers[] = {
     0,
     1,
     2,
@@ -32,7 +32,7 @@ constexpr uint64_t kTellingNumbers[] = {
     ~uint64_t{0} - 7,
 };
 
-constexpr char kTellingBytes[] = "{}[]\",:.\\/#%=-0919\x01\x7f\x80\xc0\xed\xff";
+constexpr char kRevealingBytes[] = "{}[]\",:.\\/#%=-0919\x01\x7f\x80\xc0\xed\xff";
 
 }  // namespace
 
@@ -54,7 +54,7 @@ void InputMutator::ChangeOnce(std::string& input) {
       input[at] = static_cast<char>(input[at] ^ (1 << Below(8)));
       break;
     case 1:
-      input[at] = kTellingBytes[Below(sizeof(kTellingBytes))];
+      input[at] = kRevealingBytes[Below(sizeof(kRevealingBytes))];
       break;
     case 2:
       input[at] = static_cast<char>(Below(256));
@@ -79,7 +79,7 @@ void InputMutator::ChangeOnce(std::string& input) {
 
 // In eight little-endian bytes, or in place of a run of digits.
 void InputMutator::ReplaceNumber(std::string& input) {
-  uint64_t number = kTellingNumbers[Below(std::size(kTellingNumbers))];
+  uint64_t number = kRevealingNumbers[Below(std::size(kRevealingNumbers))];
   const size_t digits = input.find_first_of("0123456789", Below(input.size()));
   if (digits != std::string::npos && Below(2) == 0) {
     const size_t end = input.find_first_not_of("0123456789", digits);

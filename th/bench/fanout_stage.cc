@@ -66,24 +66,25 @@ absl::Status FanoutStage::Rejoin(const std::string& group) {
   return cluster_->Start({GroupOn(group)});
 }
 
-absl::Status FanoutStage::Tell(const std::vector<RankProcess*>& ranks, const json& command) {
-  return cluster_->poller().Tell(ranks, command, kFanoutStepTimeout);
+absl::Status FanoutStage::SendToRanks(const std::vector<RankProcess*>& ranks, const json& command) {
+  return cluster_->poller().SendToRanks(ranks, command, kFanoutStepTimeout);
 }
 
 absl::Status FanoutStage::PublishNext() {
   const std::vector<RankProcess*> holders = cluster_->RanksOf(holders_);
-  if (content_ > 0) TH_RETURN_IF_ERROR(Tell(holders, {{"do", "unpublish"}}));
+  if (content_ > 0) TH_RETURN_IF_ERROR(SendToRanks(holders, {{"do", "unpublish"}}));
   // Other bytes every time: what an earlier round left would not pass for this one's.
-  TH_RETURN_IF_ERROR(Tell(holders, {{"do", "change"}, {"content", ++content_}}));
+  TH_RETURN_IF_ERROR(SendToRanks(holders, {{"do", "change"}, {"content", ++content_}}));
   for (RankProcess* holder : holders) {
-    TH_RETURN_IF_ERROR(Tell({holder}, {{"do", "publish"}, {"label", absl::StrCat(content_)}}));
+    TH_RETURN_IF_ERROR(
+        SendToRanks({holder}, {{"do", "publish"}, {"label", absl::StrCat(content_)}}));
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<uint64_t> FanoutStage::HolderBytesSent() {
   const std::vector<RankProcess*> holders = cluster_->RanksOf(holders_);
-  TH_RETURN_IF_ERROR(Tell(holders, {{"do", "stats"}}));
+  TH_RETURN_IF_ERROR(SendToRanks(holders, {{"do", "stats"}}));
   uint64_t bytes = 0;
   for (RankProcess* holder : holders) bytes += holder->answer()->value("bytes_sent", uint64_t{0});
   return bytes;
@@ -91,7 +92,7 @@ absl::StatusOr<uint64_t> FanoutStage::HolderBytesSent() {
 
 absl::StatusOr<FanoutRound> FanoutStage::Update() {
   TH_ASSIGN_OR_RETURN(const uint64_t before, HolderBytesSent());
-  TH_RETURN_IF_ERROR(Tell(Readers(), {{"do", "update"}, {"version", "latest"}}));
+  TH_RETURN_IF_ERROR(SendToRanks(Readers(), {{"do", "update"}, {"version", "latest"}}));
   TH_ASSIGN_OR_RETURN(FanoutRound round, RoundOf(Readers()));
   TH_ASSIGN_OR_RETURN(const uint64_t after, HolderBytesSent());
   round.holder_bytes_sent = after - before;
@@ -126,7 +127,7 @@ absl::Status FanoutStage::Verify(const std::vector<RankProcess*>& readers) {
   std::vector<RankProcess*> ranks = readers;
   RankProcess* const holder = cluster_->RanksOf(holders_).front();
   ranks.push_back(holder);
-  TH_RETURN_IF_ERROR(Tell(ranks, {{"do", "sum"}}));
+  TH_RETURN_IF_ERROR(SendToRanks(ranks, {{"do", "sum"}}));
   for (RankProcess* reader : readers) {
     if (reader->answer()->value("sum", "?") == holder->answer()->value("sum", "")) continue;
     return absl::DataLossError(absl::StrCat(reader->name(), " holds other bytes than the holder"));
@@ -139,16 +140,16 @@ absl::StatusOr<double> FanoutStage::MeasureFlow(size_t reader) {
   RankProcess* const to = Readers()[reader];
   const std::string address = VirtualHosts::AddressOf(HostOf(holders_.front()));
   // The flow writes into the reader's buffer: it must not be offered to others meanwhile.
-  TH_RETURN_IF_ERROR(Tell({to}, {{"do", "unpublish"}}));
-  TH_RETURN_IF_ERROR(Tell(
+  TH_RETURN_IF_ERROR(SendToRanks({to}, {{"do", "unpublish"}}));
+  TH_RETURN_IF_ERROR(SendToRanks(
       {holder}, {{"do", "probe-send"}, {"readers", 1}, {"connections", 1}, {"host", address}}));
   const uint32_t port = holder->answer()->value("port", 0u);
-  TH_RETURN_IF_ERROR(
-      Tell({to}, {{"do", "probe-read"}, {"port", port}, {"connections", 1}, {"host", address}}));
+  TH_RETURN_IF_ERROR(SendToRanks(
+      {to}, {{"do", "probe-read"}, {"port", port}, {"connections", 1}, {"host", address}}));
   const json& answer = *to->answer();
   const double seconds = answer.value("ended_s", 0.0) - answer.value("started_s", 0.0);
   congestion_control_ = answer.value("congestion_control", "");
-  TH_RETURN_IF_ERROR(Tell({holder}, {{"do", "probe-end"}}));
+  TH_RETURN_IF_ERROR(SendToRanks({holder}, {{"do", "probe-end"}}));
   return seconds;
 }
 

@@ -73,7 +73,7 @@ class FanoutStage {
   FanoutStage(FanoutStageOptions options, VirtualHosts* hosts) : options_(options), hosts_(hosts) {}
   absl::Status Start(uint32_t most_holders);
   GroupChoice GroupOn(const std::string& group) const;
-  absl::Status Tell(const std::vector<RankProcess*>& ranks, const nlohmann::json& command);
+  absl::Status SendToRanks(const std::vector<RankProcess*>& ranks, const nlohmann::json& command);
   absl::StatusOr<uint64_t> HolderBytesSent();
 
   const FanoutStageOptions options_;

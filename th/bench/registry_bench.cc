@@ -30,7 +30,7 @@ using nlohmann::json;
 // Virtual time between two events: 100,000 of them are far from a lease.
 constexpr absl::Duration kStep = absl::Microseconds(1);
 constexpr absl::Duration kOperationTimeout = absl::Seconds(60);
-constexpr absl::Duration kTellEvery = absl::Seconds(2);
+constexpr absl::Duration kReportEvery = absl::Seconds(2);
 constexpr uint64_t kSegments = 64;  // of a shard
 constexpr uint32_t kGroupsPerRack = 8;
 constexpr uint32_t kTrainer = 0;  // the group that publishes
@@ -246,17 +246,17 @@ class RegistryBench {
                      " operations or leases of a fleet without a fault: ", failure_));
   }
 
-  void Tell(absl::string_view what) {
+  void ShowLine(absl::string_view what) {
     const absl::Time now = MonotonicNow();
-    if (options_.progress == nullptr || now - told_at_ < kTellEvery) return;
-    told_at_ = now;
+    if (options_.progress == nullptr || now - reported_at_ < kReportEvery) return;
+    reported_at_ = now;
     options_.progress(absl::StrCat(groups_ * options_.ranks, " workers: ", what));
   }
 
   // ---- the fleet
 
   void Build() {
-    Tell("joining");
+    ShowLine("joining");
     rank_of_connection_.clear();
     ranks_.assign(size_t{groups_} * options_.ranks, FleetRank{});
     registry_ = std::make_unique<Registry>(
@@ -335,7 +335,7 @@ class RegistryBench {
   }
 
   void Publish() {
-    Tell("publishing");
+    ShowLine("publishing");
     const VersionLabel label = VersionLabel::Parse(absl::StrCat("step-", ++steps_)).value();
     for (uint32_t r = 0; r < options_.ranks; ++r) {
       const bool last = r + 1 == options_.ranks;
@@ -364,7 +364,7 @@ class RegistryBench {
   // All at once: everybody has asked before anybody is ready, and is filling before anybody is
   // done.
   void MoveReaders() {
-    Tell("updating");
+    ShowLine("updating");
     for (const size_t i : Readers()) Start(Operation::kUpdate, ranks_[i], OperationKind::kUpdate);
     for (const size_t i : Readers()) {
       FleetRank& rank = ranks_[i];
@@ -395,7 +395,7 @@ class RegistryBench {
   }
 
   void EndFills() {
-    Tell("filling");
+    ShowLine("filling");
     std::vector<uint32_t> done(groups_, 0);
     for (const size_t i : Readers()) {
       FleetRank& rank = ranks_[i];
@@ -407,7 +407,7 @@ class RegistryBench {
   // ---- membership
 
   void BreakStreams() {
-    Tell("losing streams");
+    ShowLine("losing streams");
     for (uint32_t group = 1; group < groups_; ++group) {
       const size_t index = OneOf(group, 1);
       FleetRank& rank = ranks_[index];
@@ -438,7 +438,7 @@ class RegistryBench {
   }
 
   void ReplaceSome() {
-    Tell("replacing workers");
+    ShowLine("replacing workers");
     for (uint32_t group = 1; group < groups_; ++group) {
       const size_t index = OneOf(group, 2);
       FleetRank& rank = ranks_[index];
@@ -452,7 +452,7 @@ class RegistryBench {
 
   // Everybody speaks, and half a lease passes: those that come to be looked at meanwhile are.
   void KeepLeases() {
-    Tell("keeping leases");
+    ShowLine("keeping leases");
     const absl::Time until = now_ + RegistryLimits{}.lease / 2;
     for (const size_t i : Shuffled(ranks_.size())) {
       Say(Operation::kHeartbeat, ranks_[i], Heartbeat{});
@@ -502,7 +502,7 @@ class RegistryBench {
   std::array<uint64_t, static_cast<size_t>(Operation::kCount)> messages_ = {};
   uint64_t steps_ = 0;
   std::string failure_;  // the first
-  absl::Time told_at_ = MonotonicNow();
+  absl::Time reported_at_ = MonotonicNow();
 };
 
 double InMicroseconds(absl::Duration duration) { return absl::ToDoubleMicroseconds(duration); }

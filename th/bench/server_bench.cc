@@ -31,7 +31,7 @@ using nlohmann::json;
 constexpr absl::Duration kPhaseTimeout = absl::Seconds(120);
 // Between two looks at signals and at the server, while a phase lasts.
 constexpr absl::Duration kLookEvery = absl::Milliseconds(100);
-constexpr absl::Duration kTellEvery = absl::Seconds(2);
+constexpr absl::Duration kReportEvery = absl::Seconds(2);
 // A worker's one connection. The others are what the process has open beside them, and room for
 // connections that are made again before the old ones have gone.
 constexpr uint64_t kDescriptorsPerWorker = 1;
@@ -182,7 +182,7 @@ class ServerBench {
         return absl::DeadlineExceededError(
             absl::StrCat(text, "; this took longer than ", absl::FormatDuration(timeout)));
       }
-      Tell(text);
+      ShowLine(text);
     }
   }
 
@@ -195,10 +195,10 @@ class ServerBench {
         absl::StrCat("tensorhub_server ", cluster_->server().process().Condition()));
   }
 
-  void Tell(const std::string& text) {
+  void ShowLine(const std::string& text) {
     const absl::Time now = MonotonicNow();
-    if (options_.progress == nullptr || now - told_at_ < kTellEvery) return;
-    told_at_ = now;
+    if (options_.progress == nullptr || now - reported_at_ < kReportEvery) return;
+    reported_at_ = now;
     options_.progress(text);
   }
 
@@ -399,7 +399,7 @@ class ServerBench {
   Scoreboard board_;
   Schedule schedule_;
   ServerMeasurement measured_;
-  absl::Time told_at_ = MonotonicNow();
+  absl::Time reported_at_ = MonotonicNow();
   std::unique_ptr<LocalCluster> cluster_;
   std::unique_ptr<SessionFleet> fleet_;  // last: it ends first, and its events with it
 };

@@ -79,8 +79,8 @@ class TransferBench {
     return 1 + (process - 1) % (options_.gpus - 1);
   }
 
-  absl::Status Tell(const std::vector<RankProcess*>& ranks, const json& command) {
-    return cluster_->poller().Tell(ranks, command, kStepTimeout);
+  absl::Status SendToRanks(const std::vector<RankProcess*>& ranks, const json& command) {
+    return cluster_->poller().SendToRanks(ranks, command, kStepTimeout);
   }
 
   absl::Status RunRound(uint32_t number) {
@@ -91,7 +91,7 @@ class TransferBench {
     if (probe_first) {
       TH_RETURN_IF_ERROR(Probe(&round));
       // The probe left the very bytes that the update is to bring.
-      TH_RETURN_IF_ERROR(Tell(readers_, {{"do", "scribble"}}));
+      TH_RETURN_IF_ERROR(SendToRanks(readers_, {{"do", "scribble"}}));
     }
     TH_RETURN_IF_ERROR(Update(&round));
     if (number == 0 || number == options_.rounds) TH_RETURN_IF_ERROR(Verify());
@@ -122,21 +122,21 @@ class TransferBench {
 
   // Other bytes every time: what an earlier round left would not pass for this one's.
   absl::Status PublishNext(uint32_t number, TransferRound* round) {
-    if (number > 0) TH_RETURN_IF_ERROR(Tell(holder_, {{"do", "unpublish"}}));
-    TH_RETURN_IF_ERROR(Tell(holder_, {{"do", "change"}, {"content", number}}));
-    TH_RETURN_IF_ERROR(Tell(holder_, {{"do", "publish"}, {"label", absl::StrCat(number)}}));
+    if (number > 0) TH_RETURN_IF_ERROR(SendToRanks(holder_, {{"do", "unpublish"}}));
+    TH_RETURN_IF_ERROR(SendToRanks(holder_, {{"do", "change"}, {"content", number}}));
+    TH_RETURN_IF_ERROR(SendToRanks(holder_, {{"do", "publish"}, {"label", absl::StrCat(number)}}));
     round->publish_seconds = holder_[0]->answer()->value("publish_seconds", 0.0);
     return absl::OkStatus();
   }
 
   absl::Status EvictCaches() {
-    return Tell(all_, {{"do", "evict"}, {"bytes", options_.evict_bytes}});
+    return SendToRanks(all_, {{"do", "evict"}, {"bytes", options_.evict_bytes}});
   }
 
   absl::Status Update(TransferRound* round) {
     TH_RETURN_IF_ERROR(EvictCaches());
-    TH_RETURN_IF_ERROR(Tell(all_, {{"do", "meter-start"}}));
-    TH_RETURN_IF_ERROR(Tell(readers_, {{"do", "update"}, {"version", "latest"}}));
+    TH_RETURN_IF_ERROR(SendToRanks(all_, {{"do", "meter-start"}}));
+    TH_RETURN_IF_ERROR(SendToRanks(readers_, {{"do", "update"}, {"version", "latest"}}));
     for (RankProcess* reader : readers_) {
       if (reader->answer()->value("outcome", "") == "moved") continue;
       return absl::InternalError(
@@ -150,7 +150,7 @@ class TransferBench {
   }
 
   absl::Status ReadMeters(TransferRound* round) {
-    TH_RETURN_IF_ERROR(Tell(all_, {{"do", "meter-read"}}));
+    TH_RETURN_IF_ERROR(SendToRanks(all_, {{"do", "meter-read"}}));
     round->holder_cpu_seconds = SumOf(holder_, "cpu_seconds");
     round->readers_cpu_seconds = SumOf(readers_, "cpu_seconds");
     round->rss_growth_bytes = Most(all_, "growth_bytes");
@@ -159,18 +159,19 @@ class TransferBench {
 
   // The probe writes into the readers' buffers: they must not be offered to others meanwhile.
   absl::Status Probe(TransferRound* round) {
-    if (std::exchange(holds_, false)) TH_RETURN_IF_ERROR(Tell(readers_, {{"do", "unpublish"}}));
+    if (std::exchange(holds_, false))
+      TH_RETURN_IF_ERROR(SendToRanks(readers_, {{"do", "unpublish"}}));
     switch (options_.baseline) {
       case TransferBaseline::kTcp:
         TH_RETURN_IF_ERROR(ProbeTcp());
         round->probe_seconds = SpanOf(readers_);
-        return Tell(holder_, {{"do", "probe-end"}});
+        return SendToRanks(holder_, {{"do", "probe-end"}});
       case TransferBaseline::kSharedMemory:
         TH_RETURN_IF_ERROR(ProbeMemory());
         round->probe_seconds = SpanOf(readers_);
-        return Tell(holder_, {{"do", "drop-copy"}});
+        return SendToRanks(holder_, {{"do", "drop-copy"}});
       case TransferBaseline::kGpuCopy:
-        TH_RETURN_IF_ERROR(Tell(readers_, {{"do", "copy-gpu"}, {"from", *GpuOf(0)}}));
+        TH_RETURN_IF_ERROR(SendToRanks(readers_, {{"do", "copy-gpu"}, {"from", *GpuOf(0)}}));
         round->probe_seconds = SpanOf(readers_);
         return absl::OkStatus();
       case TransferBaseline::kRdma:
@@ -196,29 +197,29 @@ class TransferBench {
   }
 
   absl::Status ProbeMemory() {
-    TH_RETURN_IF_ERROR(Tell(holder_, {{"do", "share-copy"}}));
+    TH_RETURN_IF_ERROR(SendToRanks(holder_, {{"do", "share-copy"}}));
     const std::string path = holder_[0]->answer()->value("path", "");
     TH_RETURN_IF_ERROR(EvictCaches());
     // A pull copies on as many threads as it has connections, at most those that there are.
     const uint32_t threads = std::min(options_.cluster.connections, options_.cluster.data_threads);
-    return Tell(readers_, {{"do", "read-copy"}, {"path", path}, {"threads", threads}});
+    return SendToRanks(readers_, {{"do", "read-copy"}, {"path", path}, {"threads", threads}});
   }
 
   absl::Status ProbeTcp() {
     TH_RETURN_IF_ERROR(EvictCaches());
     const uint32_t connections = options_.cluster.connections;
-    TH_RETURN_IF_ERROR(
-        Tell(holder_,
-             {{"do", "probe-send"}, {"readers", options_.readers}, {"connections", connections}}));
+    TH_RETURN_IF_ERROR(SendToRanks(
+        holder_,
+        {{"do", "probe-send"}, {"readers", options_.readers}, {"connections", connections}}));
     const uint32_t port = holder_[0]->answer()->value("port", 0u);
-    TH_RETURN_IF_ERROR(
-        Tell(readers_, {{"do", "probe-read"}, {"port", port}, {"connections", connections}}));
+    TH_RETURN_IF_ERROR(SendToRanks(
+        readers_, {{"do", "probe-read"}, {"port", port}, {"connections", connections}}));
     measured_.congestion_control = readers_[0]->answer()->value("congestion_control", "");
     return absl::OkStatus();
   }
 
   absl::Status Verify() {
-    TH_RETURN_IF_ERROR(Tell(all_, {{"do", "sum"}}));
+    TH_RETURN_IF_ERROR(SendToRanks(all_, {{"do", "sum"}}));
     for (RankProcess* rank : all_) {
       if (rank->answer()->value("sum", "?") == holder_[0]->answer()->value("sum", "")) continue;
       return absl::DataLossError(absl::StrCat(rank->name(), " holds other bytes than the holder"));
@@ -232,7 +233,7 @@ class TransferBench {
     std::map<std::string, uint64_t> control;  // by rank
   };
   absl::StatusOr<Counters> Count() {
-    TH_RETURN_IF_ERROR(Tell(all_, {{"do", "stats"}}));
+    TH_RETURN_IF_ERROR(SendToRanks(all_, {{"do", "stats"}}));
     Counters counters{.sent = holder_[0]->answer()->value("bytes_sent", uint64_t{0})};
     for (RankProcess* rank : all_) {
       counters.control[rank->name()] = rank->answer()->value("control_bytes", uint64_t{0});

@@ -71,18 +71,18 @@ absl::Status GiveOut(Answer answer, const Outs& outs) {
 
 }  // namespace
 
-th_status Told(const absl::Status& status) {
+th_status Reported(const absl::Status& status) {
   LastError() = PartsOf(status);
   return LastError().code;
 }
 
 th_status Guarded(absl::FunctionRef<absl::Status()> body) {
   try {
-    return Told(body());
+    return Reported(body());
   } catch (const std::exception& thrown) {
-    return Told(absl::InternalError(thrown.what()));
+    return Reported(absl::InternalError(thrown.what()));
   } catch (...) {
-    return Told(absl::InternalError("unknown exception"));
+    return Reported(absl::InternalError("unknown exception"));
   }
 }
 

@@ -73,7 +73,7 @@ th_status Start(ReadCall read, th_operation** operation);
 // ---- errors, and what is given out
 
 // Notes it as the thread's last error.
-th_status Told(const absl::Status& status);
+th_status Reported(const absl::Status& status);
 // Nothing may be thrown into C: memory can run out in any function.
 th_status Guarded(absl::FunctionRef<absl::Status()> body);
 absl::StatusOr<Answer> Caught(const std::function<absl::StatusOr<Answer>()>& run);

@@ -36,9 +36,9 @@ class PullScreen {
                  MonotonicNow());
   }
 
-  void Tell(const std::string& text) {
+  void ShowLine(const std::string& text) {
     absl::MutexLock lock(&mutex_);
-    screen_.Tell(text);
+    screen_.ShowLine(text);
   }
 
  private:
@@ -66,10 +66,10 @@ std::optional<absl::StatusOr<GroupUpdate>> Await(
     if (update.has_value() || stop.requested()) return update;
     const bool was_away = std::exchange(away, !readers.connected());
     if (was_away == away) continue;
-    screen.Tell(away ? absl::StrCat("th: the server ", flags.connection.server, " is away since ",
-                                    TimeOfDay(absl::Now()), "; waiting for it until ",
-                                    TimeOfDay(until), " (--timeout)")
-                     : absl::StrCat("th: the server ", flags.connection.server, " is back"));
+    screen.ShowLine(away ? absl::StrCat("th: the server ", flags.connection.server,
+                                        " is away since ", TimeOfDay(absl::Now()),
+                                        "; waiting for it until ", TimeOfDay(until), " (--timeout)")
+                         : absl::StrCat("th: the server ", flags.connection.server, " is back"));
   }
 }
 

@@ -44,7 +44,7 @@ struct SimulateFlags {
 };
 
 // The most failures that are shortened and told in full; the others are counted.
-constexpr size_t kMaxFailuresTold = 20;
+constexpr size_t kMaxFailuresReported = 20;
 
 struct Totals {
   uint64_t seeds = 0, events = 0, faults = 0, segments = 0;
@@ -79,7 +79,7 @@ absl::Status RunSeed(const SimulateFlags& flags, uint64_t seed, Totals* totals) 
   totals->coverage.Add(result.coverage);
   if (result.violations.empty()) return absl::OkStatus();
   totals->violations += result.violations.size();
-  if (++totals->failed_seeds > kMaxFailuresTold) return absl::OkStatus();
+  if (++totals->failed_seeds > kMaxFailuresReported) return absl::OkStatus();
   totals->failures.push_back(DescribeFailedRun(spec, result));
   std::cerr << totals->failures.back().ToString();
   return absl::OkStatus();
@@ -153,15 +153,15 @@ std::string TextOf(const SimulateFlags& flags, const Totals& totals, double seco
 ExitStatus RunSimulate(const SimulateFlags& flags) {
   StopSignals stop = flags.reporter.TakeSignals();
   const absl::Time started = MonotonicNow();
-  absl::Time told_at = started;
+  absl::Time reported_at = started;
   Totals totals;
   for (uint64_t i = 0; i < flags.seeds && !stop.requested(); ++i) {
     const absl::Status ran = RunSeed(flags, flags.first_seed + i, &totals);
     if (!ran.ok()) return flags.reporter.Fail(ran, ExitStatus::kUsage);
     stop.HoldOff();  // there is a seed to report from here on
     const absl::Time now = MonotonicNow();
-    if (now - told_at < kProgressInterval) continue;
-    told_at = now;
+    if (now - reported_at < kProgressInterval) continue;
+    reported_at = now;
     std::cerr << totals.seeds << " of " << flags.seeds << " seeds, " << totals.failed_seeds
               << " failed\n";
   }
@@ -186,7 +186,7 @@ ExitStatus RunSoak(const SimulateFlags& flags) {
       .folder = folder->path(),
       .first_seed = flags.first_seed_flag->count() > 0 ? flags.first_seed : FreshSeed(),
       .processes = std::max(1u, std::thread::hardware_concurrency()),
-      .tell = [](const std::string& line) { std::cerr << line << "\n"; },
+      .print_line = [](const std::string& line) { std::cerr << line << "\n"; },
       .stopped = [&stop](absl::Duration pause) { return stop.WaitFor(pause); }};
   absl::ParseDuration(flags.soak, &options.duration);  // IsDuration has looked at it
   stop.HoldOff();  // from here on there are processes to end, and seeds to report

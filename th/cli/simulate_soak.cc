@@ -17,7 +17,7 @@ namespace {
 
 // Between two looks at the processes.
 constexpr absl::Duration kLookEvery = absl::Milliseconds(50);
-constexpr absl::Duration kTellEvery = absl::Seconds(10);
+constexpr absl::Duration kReportEvery = absl::Seconds(10);
 // The most failures that are kept for the report; the others are counted.
 constexpr size_t kMaxFailuresKept = 100;
 
@@ -36,7 +36,7 @@ struct Batch {
 class Soaking {
  public:
   explicit Soaking(const SoakOptions& options)
-      : options_(options), began_(MonotonicNow()), told_at_(began_) {
+      : options_(options), began_(MonotonicNow()), reported_at_(began_) {
     result_.first_seed = result_.next_seed = options.first_seed;
   }
 
@@ -52,7 +52,7 @@ class Soaking {
         running |= batch.process != nullptr;
       }
       if (!running && time_is_over) break;
-      TellRate();
+      ReportRate();
       if (!options_.stopped(kLookEvery)) continue;
       result_.interrupted = true;
       break;
@@ -89,7 +89,7 @@ class Soaking {
       result_.crashes.push_back(absl::StrCat(
           "seeds ", batch->first, " to ", batch->first + options_.batch - 1, ": their process ",
           batch->process->Condition(), "; what it said is in ", batch->process->log_path()));
-      options_.tell(result_.crashes.back());
+      options_.print_line(result_.crashes.back());
     }
     batch->process = nullptr;
   }
@@ -98,35 +98,36 @@ class Soaking {
     result_.seeds += report.at("seeds").get<uint64_t>();
     result_.failed_seeds += report.at("failed_seeds").get<uint64_t>();
     for (const nlohmann::json& failure : report.at("failures")) {
-      Tell(failure);
+      Report(failure);
       if (result_.failures.size() < kMaxFailuresKept) result_.failures.push_back(failure);
     }
   }
 
-  void Tell(const nlohmann::json& failure) {
-    options_.tell(
+  void Report(const nlohmann::json& failure) {
+    options_.print_line(
         absl::StrCat(failure.at("command").get<std::string>(), "\nviolates what must hold:"));
     for (const nlohmann::json& violation : failure.at("violated")) {
-      options_.tell(absl::StrCat("  ", violation.get<std::string>()));
+      options_.print_line(absl::StrCat("  ", violation.get<std::string>()));
     }
-    options_.tell(absl::StrCat("these faults are enough (",
-                               failure.at("shortest_command").get<std::string>(), "):"));
+    options_.print_line(absl::StrCat("these faults are enough (",
+                                     failure.at("shortest_command").get<std::string>(), "):"));
     for (const nlohmann::json& fault : failure.at("faults")) {
-      options_.tell(absl::StrCat("  ", fault.get<std::string>()));
+      options_.print_line(absl::StrCat("  ", fault.get<std::string>()));
     }
   }
 
-  void TellRate() {
+  void ReportRate() {
     const absl::Time now = MonotonicNow();
-    if (now - told_at_ < kTellEvery) return;
-    told_at_ = now;
-    options_.tell(absl::StrFormat("%d seeds, %.0f a second, %d failed", result_.seeds,
-                                  PerSecond(result_.seeds, now - began_), result_.failed_seeds));
+    if (now - reported_at_ < kReportEvery) return;
+    reported_at_ = now;
+    options_.print_line(absl::StrFormat("%d seeds, %.0f a second, %d failed", result_.seeds,
+                                        PerSecond(result_.seeds, now - began_),
+                                        result_.failed_seeds));
   }
 
   const SoakOptions& options_;
   const absl::Time began_;
-  absl::Time told_at_;
+  absl::Time reported_at_;
   uint64_t started_ = 0;  // batches
   SoakResult result_;
 };

@@ -19,9 +19,9 @@ struct SoakOptions {
   absl::Duration duration;
   uint64_t first_seed = 1;
   uint32_t processes = 1;
-  uint32_t batch = 200;                          // seeds of one process
-  std::function<void(const std::string&)> tell;  // a line for people
-  std::function<bool(absl::Duration)> stopped;   // whether a stop was asked for in that time
+  uint32_t batch = 200;                                // seeds of one process
+  std::function<void(const std::string&)> print_line;  // a line for people
+  std::function<bool(absl::Duration)> stopped;         // whether a stop was asked for in that time
 };
 
 struct SoakResult {

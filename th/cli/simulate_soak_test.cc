@@ -75,8 +75,8 @@ TEST_F(SoakTest, AFailureIsToldWithItsFewestFaults) {
   EXPECT_FALSE(result.good());
   EXPECT_EQ(result.failed_seeds, 2u);
   EXPECT_THAT(result.failures, SizeIs(2));
-  EXPECT_THAT(told(), HasSubstr("run 1000\nviolates what must hold:\n  a lie\n"
-                                "these faults are enough (run less):\n  a cut"));
+  EXPECT_THAT(reported(), HasSubstr("run 1000\nviolates what must hold:\n  a lie\n"
+                                    "these faults are enough (run less):\n  a cut"));
   EXPECT_EQ(ToJson(result).at("failed_seeds"), 2);
 }
 

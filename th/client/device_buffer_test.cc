@@ -534,15 +534,15 @@ TEST_F(StuckGpuTest, NothingIsPublishedIsHeardWhenTheGpuHasEnded) {
 TEST_F(StuckGpuTest, AsynchronousUnpublishThatIsRefusedTellsSoLikewiseAndHoldsUpNobody) {
   std::thread taking_back = TakingBack();
   absl::Status refused;
-  absl::Notification told;
+  absl::Notification reported;
   EXPECT_TRUE(ReturnsWhileStuck(kSoon, [&] {
     worker_.buffer.UnpublishAsync({}, [&](absl::Status status) {
       refused = std::move(status);
-      told.Notify();
+      reported.Notify();
     });
-    EXPECT_FALSE(told.WaitForNotificationWithTimeout(kHeldUp));
+    EXPECT_FALSE(reported.WaitForNotificationWithTimeout(kHeldUp));
   }));
-  told.WaitForNotification();
+  reported.WaitForNotification();
   EXPECT_THAT(refused, StatusIs(absl::StatusCode::kFailedPrecondition));
   taking_back.join();
 }
@@ -558,15 +558,15 @@ TEST_F(StuckGpuTest, EndOfTheSessionIsHeardWhenTheGpuHasEnded) {
 TEST_F(StuckGpuTest, AsynchronousVerbTellsTheEndOfTheSessionLikewiseAndHoldsUpNobody) {
   EndSession();
   absl::Status refused;
-  absl::Notification told;
+  absl::Notification reported;
   EXPECT_TRUE(ReturnsWhileStuck(kSoon, [&] {
     worker_.buffer.UnpublishAsync({}, [&](absl::Status status) {
       refused = std::move(status);
-      told.Notify();
+      reported.Notify();
     });
-    EXPECT_FALSE(told.WaitForNotificationWithTimeout(kHeldUp));
+    EXPECT_FALSE(reported.WaitForNotificationWithTimeout(kHeldUp));
   }));
-  told.WaitForNotification();
+  reported.WaitForNotification();
   EXPECT_THAT(refused,
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("membership is over")));
 }

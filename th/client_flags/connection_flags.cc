@@ -104,12 +104,12 @@ constexpr std::pair<absl::string_view, absl::string_view> kFlagOfOption[] = {
     {"staging_limit_bytes", "--staging-limit"}};
 
 std::string InFlags(absl::string_view text) {
-  std::string told(text);
+  std::string reported(text);
   for (const auto& [option, flag] : kFlagOfOption) {
-    told = absl::StrReplaceAll(told, {{absl::StrCat("the option ", option), flag},
-                                      {absl::StrCat("option ", option), flag}});
+    reported = absl::StrReplaceAll(reported, {{absl::StrCat("the option ", option), flag},
+                                              {absl::StrCat("option ", option), flag}});
   }
-  return told;
+  return reported;
 }
 
 }  // namespace

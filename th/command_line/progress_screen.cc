@@ -50,7 +50,7 @@ std::string RenderReader(const ReaderProgress& reader, uint64_t bytes_per_second
 
 ProgressScreen::ProgressScreen(FILE* out, size_t columns) : out_(out), columns_(columns) {}
 
-void ProgressScreen::Tell(absl::string_view text) {
+void ProgressScreen::ShowLine(absl::string_view text) {
   EraseReaders();
   absl::FPrintF(out_, "%s\n", text);
   if (columns_ > 0) DrawReaders(drawn_at_);

@@ -3,7 +3,7 @@
 // pipe a reader gets a plain line now and then.
 //
 //   ProgressScreen screen(stderr, IsTerminal(stderr) ? 100 : 0);
-//   screen.Tell("version 1 is published");
+//   screen.ShowLine("version 1 is published");
 //   screen.Show({.name = "rollout-1/0", .bytes = 10, .total = 100, .source = "trainer/0"}, now);
 //   screen.Clear();                          // the readers' lines stay as they are
 //
@@ -47,7 +47,7 @@ class ProgressScreen {
   // `columns` of the terminal; 0: plain lines. `out` outlives the screen.
   ProgressScreen(FILE* out, size_t columns);
 
-  void Tell(absl::string_view text);
+  void ShowLine(absl::string_view text);
   void Show(const ReaderProgress& reader, absl::Time now);
   // Forgets the readers; what is drawn of them stays.
   void Clear();

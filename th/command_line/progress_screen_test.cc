@@ -76,7 +76,7 @@ TEST(ProgressScreenTest, WritesNoControlCharactersInAPipe) {
   Paper paper;
   ProgressScreen screen(paper.stream(), 0);
   screen.Show(At(100), kStart);
-  screen.Tell("a line");
+  screen.ShowLine("a line");
   screen.Clear();
   EXPECT_THAT(paper.Take(), Not(HasSubstr("\x1b")));
 }
@@ -99,7 +99,7 @@ TEST(ProgressScreenTest, KeepsTheStoryAboveTheReaders) {
   ProgressScreen screen(paper.stream(), 100);
   screen.Show(At(100), kStart);
   paper.Take();
-  screen.Tell("version 2 is published");
+  screen.ShowLine("version 2 is published");
   const std::string text = paper.Take();
   EXPECT_LT(text.find("version 2"), text.find("r/0"));
   EXPECT_EQ(text.find("\x1b[1A\x1b[2K"), 0u);
@@ -118,7 +118,7 @@ TEST(ProgressScreenTest, LeavesWhatWasDrawnAfterClear) {
   screen.Show(At(1000, "done"), kStart);
   screen.Clear();
   paper.Take();
-  screen.Tell("next");
+  screen.ShowLine("next");
   EXPECT_EQ(paper.Take(), "next\n");
 }
 

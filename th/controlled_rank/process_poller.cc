@@ -92,8 +92,8 @@ absl::Status ProcessPoller::AwaitAnswers(const std::vector<RankProcess*>& ranks,
   return absl::OkStatus();
 }
 
-absl::Status ProcessPoller::Tell(const std::vector<RankProcess*>& ranks,
-                                 const nlohmann::json& command, absl::Duration timeout) {
+absl::Status ProcessPoller::SendToRanks(const std::vector<RankProcess*>& ranks,
+                                        const nlohmann::json& command, absl::Duration timeout) {
   for (RankProcess* rank : ranks) rank->Send(command);
   return AwaitAnswers(ranks, timeout, command.value("do", "the command"));
 }

@@ -43,8 +43,8 @@ class ProcessPoller {
   absl::Status AwaitAnswers(const std::vector<RankProcess*>& ranks, absl::Duration timeout,
                             absl::string_view what);
   // Sends the command to all and awaits their answers.
-  absl::Status Tell(const std::vector<RankProcess*>& ranks, const nlohmann::json& command,
-                    absl::Duration timeout);
+  absl::Status SendToRanks(const std::vector<RankProcess*>& ranks, const nlohmann::json& command,
+                           absl::Duration timeout);
 
  private:
   ProcessPoller(int signal_fd, sigset_t before) : signal_fd_(signal_fd), before_(before) {}

@@ -145,8 +145,8 @@ FILE* StoryStream(const DemoFlags& flags) { return flags.reporter.json() ? stder
 ExitStatus PlayDemo(const DemoFlags& flags, DemoSceneOptions options) {
   FILE* const story = StoryStream(flags);
   ProgressScreen screen(story, TerminalColumns(story));
-  screen.Tell(absl::StrCat("model: ", options.cluster.model.ToString(), "; ",
-                           CapText(options.cluster.uplink_bytes_per_second)));
+  screen.ShowLine(absl::StrCat("model: ", options.cluster.model.ToString(), "; ",
+                               CapText(options.cluster.uplink_bytes_per_second)));
   DemoReport report;
   const absl::Status played = DemoScene(std::move(options), &screen, &report).Play();
   report.error = std::string(played.message());

@@ -43,7 +43,7 @@ absl::Status DemoScene::SetUp() {
   report_->trainer_group = kTrainer;
   report_->kill_wanted = options_.rollouts > 1;
   TH_ASSIGN_OR_RETURN(cluster_, LocalCluster::Open(options_.cluster));
-  screen_->Tell(absl::StrCat("tensorhub_server listens on ", cluster_->server_address()));
+  screen_->SendToRanks(absl::StrCat("tensorhub_server listens on ", cluster_->server_address()));
   std::vector<GroupChoice> groups = {
       {.name = kTrainer, .ranks = options_.trainer_ranks, .load = true}};
   for (uint32_t i = 1; i <= options_.rollouts; ++i) {
@@ -51,7 +51,7 @@ absl::Status DemoScene::SetUp() {
     groups.push_back({.name = RolloutName(i), .ranks = options_.rollout_ranks});
   }
   TH_RETURN_IF_ERROR(cluster_->Start(groups));
-  screen_->Tell(absl::StrFormat(
+  screen_->SendToRanks(absl::StrFormat(
       "trainer: %d ranks hold %d distinct shards, %s together; %d rollout groups of %d ranks",
       options_.trainer_ranks, options_.cluster.shards, FormatBytes(options_.distinct_bytes),
       options_.rollouts, options_.rollout_ranks));
@@ -64,18 +64,18 @@ absl::Status DemoScene::PlayFirstVersion() {
   if (options_.sabotage.empty()) return absl::OkStatus();
   RankProcess* const spoilt = cluster_->RanksOf(rollouts_.front()).front();
   TH_RETURN_IF_ERROR(
-      cluster_->poller().Tell({spoilt}, {{"do", options_.sabotage}}, options_.step_timeout));
+      cluster_->poller().SendToRanks({spoilt}, {{"do", options_.sabotage}}, options_.step_timeout));
   return Verify(rollouts_);
 }
 
 absl::Status DemoScene::PlayKill() {
-  TH_RETURN_IF_ERROR(TellTrainer({{"do", "unpublish"}}));
+  TH_RETURN_IF_ERROR(SendToTrainer({{"do", "unpublish"}}));
   TH_RETURN_IF_ERROR(Publish("2", kSecondContent));
   TH_RETURN_IF_ERROR(Deliver(rollouts_, /*kill=*/options_.rollouts > 1));
   if (report_->killed_group.empty()) return absl::OkStatus();
   report_->survivors_complete = report_->differences.empty();
   const std::string& back = report_->killed_group;
-  screen_->Tell(absl::StrCat(back, " rejoins"));
+  screen_->SendToRanks(absl::StrCat(back, " rejoins"));
   TH_RETURN_IF_ERROR(cluster_->Start({{.name = back, .ranks = options_.rollout_ranks}}));
   TH_RETURN_IF_ERROR(MeasureMemory(/*baseline=*/false));
   TH_RETURN_IF_ERROR(Update({back}, /*kill=*/false));
@@ -85,9 +85,9 @@ absl::Status DemoScene::PlayKill() {
 }
 
 absl::Status DemoScene::PlayLateJoiner() {
-  TH_RETURN_IF_ERROR(TellTrainer({{"do", "unpublish"}}));
+  TH_RETURN_IF_ERROR(SendToTrainer({{"do", "unpublish"}}));
   const std::string late = RolloutName(options_.rollouts + 1);
-  screen_->Tell(absl::StrCat("the trainer has unpublished; ", late, " joins late"));
+  screen_->SendToRanks(absl::StrCat("the trainer has unpublished; ", late, " joins late"));
   rollouts_.push_back(late);
   TH_RETURN_IF_ERROR(cluster_->Start({{.name = late, .ranks = options_.rollout_ranks}}));
   TH_RETURN_IF_ERROR(MeasureMemory(/*baseline=*/false));
@@ -106,34 +106,35 @@ absl::Status DemoScene::PlayThirdVersion() {
 }
 
 absl::Status DemoScene::PlayRollBack() {
-  screen_->Tell("the trainer resumes from a checkpoint: it rolls back to version 2");
+  screen_->SendToRanks("the trainer resumes from a checkpoint: it rolls back to version 2");
   // One key: the first rank's call rolls back, the others hear its result.
-  TH_RETURN_IF_ERROR(TellTrainer({{"do", "rollback"}, {"to", "2"}, {"key", "resume-from-2"}}));
-  TH_RETURN_IF_ERROR(TellTrainer({{"do", "unpublish"}}));
+  TH_RETURN_IF_ERROR(SendToTrainer({{"do", "rollback"}, {"to", "2"}, {"key", "resume-from-2"}}));
+  TH_RETURN_IF_ERROR(SendToTrainer({{"do", "unpublish"}}));
   TH_RETURN_IF_ERROR(Publish("2", kSecondContent));
   TH_RETURN_IF_ERROR(Deliver(rollouts_, /*kill=*/false));
-  TH_RETURN_IF_ERROR(TellTrainer({{"do", "unpublish"}}));
+  TH_RETURN_IF_ERROR(SendToTrainer({{"do", "unpublish"}}));
   TH_RETURN_IF_ERROR(Publish("3", kOtherThirdContent));
   return Deliver(rollouts_, /*kill=*/false);
 }
 
-absl::Status DemoScene::TellTrainer(const json& command) {
-  return cluster_->poller().Tell(cluster_->RanksOf(kTrainer), command, options_.step_timeout);
+absl::Status DemoScene::SendToTrainer(const json& command) {
+  return cluster_->poller().SendToRanks(cluster_->RanksOf(kTrainer), command,
+                                        options_.step_timeout);
 }
 
 absl::Status DemoScene::Publish(const std::string& label, uint64_t content) {
-  TH_RETURN_IF_ERROR(TellTrainer({{"do", "change"}, {"content", content}}));
+  TH_RETURN_IF_ERROR(SendToTrainer({{"do", "change"}, {"content", content}}));
   TH_ASSIGN_OR_RETURN(const std::vector<ShardSum> sums, SumsOf({kTrainer}));
-  TH_RETURN_IF_ERROR(TellTrainer({{"do", "publish"}, {"label", label}}));
+  TH_RETURN_IF_ERROR(SendToTrainer({{"do", "publish"}, {"label", label}}));
   version_ = cluster_->RanksOf(kTrainer).front()->answer()->value("version", label);
   const std::vector<std::string> differences = expected_.Set(version_, sums);
   report_->differences.insert(report_->differences.end(), differences.begin(), differences.end());
-  screen_->Tell(absl::StrCat("version ", version_, " is published"));
+  screen_->SendToRanks(absl::StrCat("version ", version_, " is published"));
   return absl::OkStatus();
 }
 
 absl::StatusOr<uint64_t> DemoScene::TrainerBytesSent() {
-  TH_RETURN_IF_ERROR(TellTrainer({{"do", "stats"}}));
+  TH_RETURN_IF_ERROR(SendToTrainer({{"do", "stats"}}));
   uint64_t bytes = 0;
   for (RankProcess* rank : cluster_->RanksOf(kTrainer))
     bytes += rank->answer()->value("bytes_sent", uint64_t{0});
@@ -206,8 +207,9 @@ void DemoScene::KillIfSeen() {
   cluster_->Kill(victim->group);
   report_->killed_group = victim->group;
   report_->killed_at_fraction = victim->fraction;
-  screen_->Tell(absl::StrFormat("%s is killed (SIGKILL) at %.0f %%, while others read from it",
-                                victim->group, victim->fraction * 100));
+  screen_->SendToRanks(
+      absl::StrFormat("%s is killed (SIGKILL) at %.0f %%, while others read from it", victim->group,
+                      victim->fraction * 100));
 }
 
 void DemoScene::ShowEnds(const std::vector<RankProcess*>& ranks) {
@@ -252,8 +254,8 @@ void DemoScene::Record(RankProcess* reader) {
 }
 
 absl::StatusOr<std::vector<ShardSum>> DemoScene::SumsOf(const std::vector<std::string>& groups) {
-  TH_RETURN_IF_ERROR(
-      cluster_->poller().Tell(cluster_->RanksOf(groups), {{"do", "sum"}}, options_.step_timeout));
+  TH_RETURN_IF_ERROR(cluster_->poller().SendToRanks(cluster_->RanksOf(groups), {{"do", "sum"}},
+                                                    options_.step_timeout));
   std::vector<ShardSum> sums;
   for (const std::string& group : groups) {
     uint32_t rank = 0;
@@ -273,16 +275,17 @@ absl::Status DemoScene::Verify(const std::vector<std::string>& groups) {
   report_->differences.insert(report_->differences.end(), differences.begin(), differences.end());
   report_->shards_compared = expected_.shards_compared();
   report_->tensors_compared = expected_.tensors_compared();
-  screen_->Tell(differences.empty()
-                    ? absl::StrCat("version ", version_, ": all ", sums.size(),
-                                   " readers' tensors have the trainer's SHA-256 sums")
-                    : absl::StrCat("DIFFERENT: ", absl::StrJoin(differences, "; ")));
+  screen_->SendToRanks(differences.empty()
+                           ? absl::StrCat("version ", version_, ": all ", sums.size(),
+                                          " readers' tensors have the trainer's SHA-256 sums")
+                           : absl::StrCat("DIFFERENT: ", absl::StrJoin(differences, "; ")));
   return MeasureMemory(/*baseline=*/false);
 }
 
 absl::Status DemoScene::MeasureMemory(bool baseline) {
   const std::vector<RankProcess*> ranks = cluster_->AllRanks();
-  TH_RETURN_IF_ERROR(cluster_->poller().Tell(ranks, {{"do", "stats"}}, options_.step_timeout));
+  TH_RETURN_IF_ERROR(
+      cluster_->poller().SendToRanks(ranks, {{"do", "stats"}}, options_.step_timeout));
   const auto note = [&](const std::string& process, uint64_t bytes) {
     const bool begins = baseline || !kResidentIsOurs;
     begins ? memory_.SetBaseline(process, bytes) : memory_.Measure(process, bytes);

@@ -59,7 +59,7 @@ class DemoScene {
 
   // The trainer's part.
   absl::Status Publish(const std::string& label, uint64_t content);
-  absl::Status TellTrainer(const nlohmann::json& command);
+  absl::Status SendToTrainer(const nlohmann::json& command);
   absl::StatusOr<uint64_t> TrainerBytesSent();
 
   // The readers' part.

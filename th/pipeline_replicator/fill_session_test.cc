@@ -416,14 +416,14 @@ TEST_F(FillSessionTest, ASourceWhosePathBrokeHasOneThroughput) {
   ASSERT_TRUE(fill.PollRequest(kB, At(0)).has_value());
   give(kB, 1);
   fill.HandleTick(At(60));
-  std::optional<FillProgressed> told;
+  std::optional<FillProgressed> reported;
   while (const std::optional<FillOutput> output = fill.PollOutput(At(60))) {
-    if (const auto* progress = std::get_if<FillProgressed>(&*output)) told = *progress;
+    if (const auto* progress = std::get_if<FillProgressed>(&*output)) reported = *progress;
   }
-  ASSERT_TRUE(told.has_value());
-  ASSERT_EQ(told->throughputs.size(), 1);
-  EXPECT_EQ(told->throughputs[0].bytes, 2048);
-  EXPECT_EQ(told->transports.ToString(), "same_host, tcp (same_host: the link is down)");
+  ASSERT_TRUE(reported.has_value());
+  ASSERT_EQ(reported->throughputs.size(), 1);
+  EXPECT_EQ(reported->throughputs[0].bytes, 2048);
+  EXPECT_EQ(reported->transports.ToString(), "same_host, tcp (same_host: the link is down)");
 }
 
 TEST_F(FillSessionTest, ASourceWhosePathBreaksIsLostWhereNoOtherMayBeUsed) {
@@ -756,11 +756,11 @@ TEST_F(FillSessionTest, ProgressIsReportedWithTheThroughputsOfTheSourcesInUse) {
   fill_.HandleTick(At(20));
   std::optional<FillOutput> progress = fill_.PollOutput(At(20));
   ASSERT_TRUE(progress.has_value());
-  const auto& told = std::get<FillProgressed>(*progress);
-  EXPECT_EQ(told.bytes_held, 1024);
-  ASSERT_EQ(told.throughputs.size(), 1);
-  EXPECT_EQ(told.throughputs[0].bytes, 1024);
-  EXPECT_EQ(told.transports.ToString(), "tcp");
+  const auto& reported = std::get<FillProgressed>(*progress);
+  EXPECT_EQ(reported.bytes_held, 1024);
+  ASSERT_EQ(reported.throughputs.size(), 1);
+  EXPECT_EQ(reported.throughputs[0].bytes, 1024);
+  EXPECT_EQ(reported.transports.ToString(), "tcp");
   Give(kA, 1);
   fill_.HandleTick(At(40));
   EXPECT_THAT(Outputs(40), IsEmpty()) << "too soon";

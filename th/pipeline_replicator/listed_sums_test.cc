@@ -50,7 +50,7 @@ class TestFill : public PipelineReplicator {
     while (auto request = PollRequest(source, now)) asked.push_back(request->range);
     return asked;
   }
-  void Tell(const std::vector<SegmentSum>& sums, uint64_t first = 0, SourceIndex source = kA) {
+  void Report(const std::vector<SegmentSum>& sums, uint64_t first = 0, SourceIndex source = kA) {
     HandleSums(source, S(first), sums, At(0));
   }
   Verdict Give(uint64_t i, SourceIndex source = kA) { return Give(i, SumFor(i), source); }
@@ -80,7 +80,7 @@ TEST(ListedSumsTest, WhatTheBufferHasFromBeforeIsNotMoved) {
   EXPECT_TRUE(fill.PollSums(kA, At(0)));
   EXPECT_FALSE(fill.PollSums(kA, At(0))) << "it was asked";
   EXPECT_THAT(fill.Ask(), IsEmpty()) << "the list may tell that nothing is needed";
-  fill.Tell(List());
+  fill.Report(List());
   EXPECT_EQ(fill.TakeUnchanged().ToString(), "[0,3) [4,9) [10,32)");
   EXPECT_THAT(fill.TakeUnchanged().ranges(), IsEmpty());
   EXPECT_EQ(fill.bytes_unchanged(), 30 * kSegmentBytes);
@@ -98,7 +98,7 @@ TEST(ListedSumsTest, NothingCountsBeforeTheWholeListIsChecked) {
   fill.PollSums(kA, At(0));
   std::vector<SegmentSum> half = List();
   half.resize(kSegments / 2);
-  fill.Tell(half);
+  fill.Report(half);
   EXPECT_THAT(fill.TakeUnchanged().ranges(), IsEmpty());
   EXPECT_THAT(fill.TakeListed().sums, IsEmpty()) << "readers are not told either";
   EXPECT_THAT(fill.Ask(), IsEmpty());
@@ -112,12 +112,12 @@ TEST(ListedSumsTest, AListThatDisagreesWithTheRootLosesItsSourceAndTheNextIsAske
   EXPECT_FALSE(fill.PollSums(kB, At(0))) << "one at a time";
   std::vector<SegmentSum> wrong = List();
   wrong[3] = 7;  // so that the changed segment would be taken for an unchanged one
-  fill.Tell(wrong);
+  fill.Report(wrong);
   EXPECT_EQ(fill.bytes_held(), 0);
   EXPECT_THAT(fill.PollLost(At(0)),
               ElementsAre(PipelineReplicator::LostSource{.source = kA, .corrupt = true}));
   EXPECT_TRUE(fill.PollSums(kB, At(0)));
-  fill.Tell(List(), 0, kB);
+  fill.Report(List(), 0, kB);
   EXPECT_EQ(fill.bytes_unchanged(), 30 * kSegmentBytes);
   EXPECT_EQ(fill.rounds_restarted(), 0);
 }
@@ -131,7 +131,7 @@ TEST(ListedSumsTest, ListsThatAreWrongAgainAndAgainEndTheFill) {
     EXPECT_FALSE(fill.failed());
     fill.AddLister(SourceIndex(i));
     fill.PollSums(SourceIndex(i), At(0));
-    fill.Tell(wrong, 0, SourceIndex(i));
+    fill.Report(wrong, 0, SourceIndex(i));
   }
   EXPECT_TRUE(fill.failed());
 }
@@ -141,11 +141,11 @@ TEST(ListedSumsTest, ALostSourcesListIsAskedOfTheNextFromItsBeginning) {
   fill.AddLister(kB);
   fill.HandleRoot(Root());
   fill.PollSums(kA, At(0));
-  fill.Tell({SumFor(0), SumFor(1)});
+  fill.Report({SumFor(0), SumFor(1)});
   fill.RetireSource(kA);
   fill.RemoveSource(kA);
   EXPECT_TRUE(fill.PollSums(kB, At(0)));
-  fill.Tell(List(), 0, kB);
+  fill.Report(List(), 0, kB);
   EXPECT_EQ(fill.bytes_unchanged(), 30 * kSegmentBytes);
 }
 
@@ -167,7 +167,7 @@ TEST(ListedSumsTest, BytesWaitForTheListSoLongOnly) {
   EXPECT_EQ(fill.Ask(kA, late).front(), R(0, 4));
   // The rest of what is asked by then is still spared.
   fill.Give(0);
-  fill.Tell(List());
+  fill.Report(List());
   EXPECT_EQ(fill.bytes_unchanged(), 29 * kSegmentBytes);
   EXPECT_FALSE(fill.WantsSegment(kA, S(1))) << "it is held, and thrown away when it comes";
 }
@@ -190,7 +190,7 @@ TEST(ListedSumsTest, BytesThatTheFillHasOverwrittenAreNotFromBefore) {
   fill.RetireSource(kA);
   fill.RemoveSource(kA);
   fill.PollSums(kB, At(0));
-  fill.Tell(List(), 0, kB);
+  fill.Report(List(), 0, kB);
   EXPECT_FALSE(fill.held().Contains(S(0)));
   EXPECT_EQ(fill.bytes_unchanged(), 29 * kSegmentBytes);
 }
@@ -213,7 +213,7 @@ TEST(ListedSumsTest, AWrongSegmentWhoseOwnSumAgreesIsFoundAtOnce) {
   TestFill fill(SpecOf(kSegments));
   fill.HandleRoot(Root());
   fill.PollSums(kA, At(0));
-  fill.Tell(List());
+  fill.Report(List());
   fill.Ask();
   EXPECT_EQ(fill.Give(0, /*sum=*/7), Verdict::kCorrupt);
   EXPECT_EQ(fill.Give(1), Verdict::kAccepted);
@@ -226,7 +226,7 @@ TEST(ListedSumsTest, WhatWasReceivedBeforeTheListIsComparedWhenItComes) {
   fill.PollSums(kA, At(0));
   fill.Ask();
   EXPECT_EQ(fill.Give(0, /*sum=*/7), Verdict::kAccepted);
-  fill.Tell(List());
+  fill.Report(List());
   EXPECT_EQ(fill.rounds_restarted(), 1);
   EXPECT_TRUE(fill.held().empty());
   EXPECT_EQ(fill.PollLost(At(0)).size(), 1) << "nobody else has sent anything";
@@ -239,7 +239,7 @@ TEST(ListedSumsTest, StartingOverKeepsWhatTheListShowsToBeUnchanged) {
   fill.PollSums(kA, At(0));
   fill.Ask(kB, At(0) + ReplicatorLimits().list_patience);
   fill.Give(0, /*sum=*/7, kB);
-  fill.Tell(List());
+  fill.Report(List());
   EXPECT_EQ(fill.rounds_restarted(), 1);
   EXPECT_EQ(fill.bytes_unchanged(), 29 * kSegmentBytes);
   EXPECT_EQ(fill.TakeUnchanged().count(), 29);
@@ -250,14 +250,14 @@ TEST(ListedSumsTest, StartingOverKeepsWhatTheListShowsToBeUnchanged) {
 TEST(ListedSumsTest, TheListIsFollowedAsItIsMade) {
   TestFill fill(Republished());
   EXPECT_TRUE(fill.PollSums(kA, At(0)));
-  fill.Tell({SumFor(0), SumFor(1), SumFor(2), SumFor(3)});
+  fill.Report({SumFor(0), SumFor(1), SumFor(2), SumFor(3)});
   EXPECT_EQ(fill.TakeUnchanged().ToString(), "[0,3)");
   EXPECT_EQ(fill.TakeListed().sums.size(), 4) << "relays' readers follow too";
   EXPECT_THAT(fill.Ask(), ElementsAre(R(3, 4)));
   fill.Give(3);
   std::vector<SegmentSum> rest = List();
   rest.erase(rest.begin(), rest.begin() + 4);
-  fill.Tell(rest, 4);
+  fill.Report(rest, 4);
   EXPECT_EQ(fill.TakeListed().first, S(4));
   fill.Ask();
   fill.Give(9);
@@ -272,7 +272,7 @@ TEST(ListedSumsTest, WhatAWrongListHasShownIsTakenBackWhenTheRootIsKnown) {
   fill.PollSums(kA, At(0));
   std::vector<SegmentSum> wrong = List();
   wrong[3] = 7;
-  fill.Tell(wrong);
+  fill.Report(wrong);
   EXPECT_TRUE(fill.held().Contains(S(3)));
   fill.HandleRoot(Root());
   EXPECT_TRUE(fill.held().empty());
@@ -296,7 +296,7 @@ TEST(ListedSumsTest, APartEndsWithTheListInAgreementWithTheRoot) {
   fill.Give(3);
   fill.Give(4);
   EXPECT_FALSE(fill.all_received()) << "the list is missing";
-  fill.Tell(List());
+  fill.Report(List());
   EXPECT_TRUE(fill.all_received());
   EXPECT_FALSE(fill.complete()) << "the root is missing";
   fill.HandleRoot(Root());
@@ -310,7 +310,7 @@ TEST(ListedSumsTest, APartOfWrongSegmentsDoesNotEnd) {
   fill.Ask();
   fill.Give(3, /*sum=*/7);
   fill.Give(4);
-  fill.Tell(List());
+  fill.Report(List());
   EXPECT_FALSE(fill.complete());
   EXPECT_EQ(fill.rounds_restarted(), 1);
 }
@@ -331,7 +331,7 @@ TEST(ListedSumsTest, WhatHandsOnAsksForNothingBeforeTheListIsCheckedIfItCanBe) {
   fill.HandleRoot(Root());
   EXPECT_TRUE(fill.PollSums(kA, At(0)));
   EXPECT_THAT(fill.Ask(kA, At(3'600'000)), IsEmpty());
-  fill.Tell(List());
+  fill.Report(List());
   EXPECT_THAT(fill.Ask(), ElementsAre(R(3, 5)));
 }
 
@@ -340,7 +340,7 @@ TEST(ListedSumsTest, WhatHandsOnBeforeThereIsARootFailsWhenItWasWrong) {
   fill.PollSums(kA, At(0));
   EXPECT_THAT(fill.Ask(), ElementsAre(R(3, 5)));
   fill.Give(3, /*sum=*/7);
-  fill.Tell(List());
+  fill.Report(List());
   EXPECT_FALSE(fill.failed());
   fill.HandleRoot(Root());
   EXPECT_TRUE(fill.failed());

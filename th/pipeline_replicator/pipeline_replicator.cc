@@ -29,8 +29,8 @@ struct PipelineReplicator::Source {
   absl::Time let_go_until = absl::InfiniteFuture();  // finite: it was let go
   bool retired = false;
   bool too_corrupt = false;
-  bool suspicion_told = false;
-  bool told = false;
+  bool suspicion_reported = false;
+  bool reported = false;
 
   bool let_go() const { return let_go_until != absl::InfiniteFuture(); }
   bool usable() const { return !retired && !let_go() && !too_corrupt; }
@@ -543,16 +543,16 @@ std::vector<PipelineReplicator::LostSource> PipelineReplicator::PollLost(absl::T
   std::vector<LostSource> lost;
   for (const SourceIndex culprit : std::exchange(culprits_, {})) {
     Source* const source = Find(culprit);
-    if (source != nullptr && std::exchange(source->told, true)) continue;
+    if (source != nullptr && std::exchange(source->reported, true)) continue;
     lost.push_back({.source = culprit, .corrupt = true});
   }
   for (auto& [index, source] : sources_) {
-    if (source->told || source->retired) continue;
+    if (source->reported || source->retired) continue;
     const absl::Duration silent_for = now - source->last_heard;
     const bool silent = source->owes() && silent_for >= limits_.silence;
     const bool done = source->let_go() && (source->requests.empty() || now >= source->let_go_until);
     if (!silent && !done && !source->too_corrupt) continue;
-    source->told = true;
+    source->reported = true;
     lost.push_back({.source = index,
                     .corrupt = source->too_corrupt,
                     .silent_for = source->too_corrupt ? absl::ZeroDuration() : silent_for,
@@ -566,7 +566,7 @@ std::vector<PipelineReplicator::Suspicion> PipelineReplicator::PollSuspected() {
   std::vector<Suspicion> suspected;
   for (auto& [index, source] : sources_) {
     if (source->corrupted.empty() || source->retired || source->too_corrupt) continue;
-    if (std::exchange(source->suspicion_told, true)) continue;
+    if (std::exchange(source->suspicion_reported, true)) continue;
     suspected.push_back({index, source->corrupted.ranges().front().begin});
   }
   return suspected;
@@ -576,7 +576,7 @@ absl::Time PipelineReplicator::NextDeadline() const {
   if (!culprits_.empty()) return absl::InfinitePast();
   absl::Time next = absl::InfiniteFuture();
   for (const auto& [index, source] : sources_) {
-    if (source->told || source->retired) continue;
+    if (source->reported || source->retired) continue;
     if (source->too_corrupt) return absl::InfinitePast();
     if (source->let_go() && source->requests.empty()) return absl::InfinitePast();
     next = std::min(next, source->let_go_until);

@@ -125,7 +125,7 @@ void AddPassedOver(const PassedOver& passed_over, std::vector<PassedOver>& to);
 std::string DescribePassedOver(absl::Span<const PassedOver> passed_over);
 
 // At most so many transports in one FillProgress; what is passed over is bounded as in a cost.
-inline constexpr size_t kMaxTransportsTold = 8;
+inline constexpr size_t kMaxTransportsReported = 8;
 
 // How what a rank or a group of them holds came to it, or comes while it is filled.
 struct TransportsUsed {

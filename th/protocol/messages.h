@@ -267,14 +267,15 @@ struct SourceThroughput {
   absl::Duration waited;
   friend bool operator==(const SourceThroughput&, const SourceThroughput&) = default;
 };
-inline constexpr size_t kMaxThroughputsTold = 4;  // of one FillProgress
+inline constexpr size_t kMaxThroughputsReported = 4;  // of one FillProgress
 
 // At most one a second and buffer, and at each end; the first once its throughputs say something.
 struct FillProgress {
   OperationKey key;
   VersionSequence version;
-  SegmentSet segments;                             // received and checked
-  std::vector<SourceThroughput> throughputs = {};  // of sources in use; at most kMaxThroughputsTold
+  SegmentSet segments;  // received and checked
+  std::vector<SourceThroughput> throughputs =
+      {};  // of sources in use; at most kMaxThroughputsReported
   // The transports over which its sources are read so far, those that have given nothing yet
   // included. For people
   // alone: no decision hangs on it. Absent: as it was told last.

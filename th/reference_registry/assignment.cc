@@ -91,14 +91,14 @@ AssignSources NewAssignment(Turn& turn, Buffer& buffer) {
           .event = transaction.event};
 }
 
-void TellSources(Turn& turn, Buffer& buffer) {
+void SendSources(Turn& turn, Buffer& buffer) {
   AssignSources message = NewAssignment(turn, buffer);
   for (const BufferAddress& source : SourcesOf(*buffer.shard, buffer.address)) {
     auto found = buffer.shard->holders.find(source);
     if (found == buffer.shard->holders.end()) continue;
     message.sources.push_back(DescribeSource(turn, buffer, *found->second, message.assignment));
   }
-  buffer.fill->told_empty = message.sources.empty();
+  buffer.fill->sent_empty = message.sources.empty();
   if (message.sources.empty()) message.why_empty = "its sources have not come back yet";
   Send(turn, *buffer.worker, std::move(message));
 }
@@ -145,9 +145,9 @@ void TakeSources(Turn& turn, Buffer& buffer, const std::vector<SchedulerChoice>&
   LetSlowerOnesLook(turn, buffer);
   ++turn.state.counters.assignments;
   // A reader that only waited for its first source is not re-routed.
-  const bool waited = buffer.fill->told_empty && buffer.fill->exclusions.empty();
+  const bool waited = buffer.fill->sent_empty && buffer.fill->exclusions.empty();
   const bool again = buffer.fill->assignment != AssignmentId() && !waited;
-  TellSources(turn, buffer);
+  SendSources(turn, buffer);
   if (again) NoteReroute(turn, buffer);
 }
 
@@ -293,10 +293,10 @@ void LetWait(Turn& turn, Buffer& buffer, bool may_be_fed) {
     }
   }
   SetRetry(turn, buffer, retry_at);
-  if (buffer.fill->told_empty) return;
+  if (buffer.fill->sent_empty) return;
   AssignSources message = NewAssignment(turn, buffer);
   message.why_empty = WhyEmpty(turn, buffer, may_be_fed);
-  buffer.fill->told_empty = true;
+  buffer.fill->sent_empty = true;
   Send(turn, *buffer.worker, std::move(message));
 }
 
@@ -480,7 +480,7 @@ void LeaveSource(Turn& turn, Buffer& reader, const Buffer& source, absl::Time sl
   RevokeSources(turn, reader);
 }
 
-void RepeatAssignment(Turn& turn, Buffer& buffer) { TellSources(turn, buffer); }
+void RepeatAssignment(Turn& turn, Buffer& buffer) { SendSources(turn, buffer); }
 
 bool ASourceLeaves(const Buffer& reader) {
   const Shard& shard = *reader.shard;

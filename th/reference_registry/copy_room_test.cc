@@ -540,9 +540,9 @@ class CopyThatWasAskedForTest : public ::testing::Test {
 
 TEST_F(CopyThatWasAskedForTest, HasItsRoomBeforeItIsRegistered) {
   AskToMove();
-  const OperationFinished told = Stage();
-  EXPECT_EQ(told.not_available, NotAvailableReason::kSeeding);
-  EXPECT_FALSE(told.seed_copy);
+  const OperationFinished reported = Stage();
+  EXPECT_EQ(reported.not_available, NotAvailableReason::kSeeding);
+  EXPECT_FALSE(reported.seed_copy);
 }
 
 TEST_F(CopyThatWasAskedForTest, HasNoneOnceItHasFailed) {

@@ -55,13 +55,13 @@ struct MessageHandler {
 
   // The buffer whose operation of that key has ended with the word that its group is to copy what
   // it holds first. Null: there is none.
-  Buffer* FindToldToCopy(const OperationKey& key) const {
+  Buffer* FindAskedToCopy(const OperationKey& key) const {
     auto own = worker.buffers.find(key.buffer);
     if (own == worker.buffers.end()) return nullptr;
     const auto& results = own->second.replica->results;
     auto result = results.find(key.number);
-    const bool told = result != results.end() && result->second.finished.must_offload;
-    return told ? &own->second : nullptr;
+    const bool asked = result != results.end() && result->second.finished.must_offload;
+    return asked ? &own->second : nullptr;
   }
   // A rank has gone on without the copy that its group was told to make. True: those that wait for
   // it have heard the end of the unpublish. False: the group has gone on too, and counts anew.
@@ -74,9 +74,9 @@ struct MessageHandler {
   // A rank whose time was over before it heard that its group is to copy first has drained: there
   // will never be a copy of its own.
   bool HasDrainedInsteadOfCopying(const Buffer& own, OperationNumber number) const {
-    const FinishedOperation& told = own.replica->results.at(number).finished;
+    const FinishedOperation& asked = own.replica->results.at(number).finished;
     return TH_MUTATE(kAwaitCopiesOfTheDrained,
-                     told.kind == OperationKind::kUnpublish && told.status.ok(), false);
+                     asked.kind == OperationKind::kUnpublish && asked.status.ok(), false);
   }
   // Likewise of a rank that failed before it heard that. The others would wait for a copy that it
   // takes no part in until their own time for it is over.
@@ -105,9 +105,9 @@ struct MessageHandler {
       return CountRefusal(turn, worker,
                           absl::AbortedError("a start from before the group's last change"));
     }
-    Buffer* const told = FindToldToCopy(message.key);
-    if (told != nullptr && !message.keep_retained &&
-        !EndWithoutCopy(*told, message.kind, message.key.number)) {
+    Buffer* const asked = FindAskedToCopy(message.key);
+    if (asked != nullptr && !message.keep_retained &&
+        !EndWithoutCopy(*asked, message.kind, message.key.number)) {
       return;
     }
     const auto update = JoinTransaction::Build(AddressOf(message.key.buffer), message);
@@ -130,17 +130,17 @@ struct MessageHandler {
   void operator()(const ReadyToFill& message) const { ApplyOperation<BeginFill>(message); }
   void operator()(const FillProgress& message) const { ApplyOperation<RecordProgress>(message); }
   void operator()(const RankDone& message) const {
-    Buffer* const told = FindToldToCopy(message.key);
-    if (told == nullptr || !HasDrainedInsteadOfCopying(*told, message.key.number)) {
+    Buffer* const asked = FindAskedToCopy(message.key);
+    if (asked == nullptr || !HasDrainedInsteadOfCopying(*asked, message.key.number)) {
       return ApplyOperation<CompleteRank>(message);
     }
-    if (EndWithoutCopy(*told, OperationKind::kUnpublish, message.key.number)) {
-      DropContent(turn, *told);
+    if (EndWithoutCopy(*asked, OperationKind::kUnpublish, message.key.number)) {
+      DropContent(turn, *asked);
     }
   }
   void operator()(const RankFailed& message) const {
-    const Buffer* const told = FindToldToCopy(message.key);
-    if (told == nullptr || !OthersAwaitItsCopy(*told, message.key.number)) {
+    const Buffer* const asked = FindAskedToCopy(message.key);
+    if (asked == nullptr || !OthersAwaitItsCopy(*asked, message.key.number)) {
       return ApplyOperation<FailRank>(message);
     }
     BumpGroupGeneration(turn, *worker.group, worker.name.rank, kFailedAlone);

@@ -166,12 +166,13 @@ void ForgetLimits(Turn& turn, const Shard& shard, double rate) {
 }
 
 uint64_t ExpectedBytes(const Turn& turn, const Buffer& buffer) {
-  const uint64_t told = BytesOf(buffer);
-  if (buffer.content->complete || buffer.fill == nullptr) return told;
+  const uint64_t reported = BytesOf(buffer);
+  if (buffer.content->complete || buffer.fill == nullptr) return reported;
   const FillThroughput& throughput = buffer.fill->throughput;
-  if (turn.now - throughput.told_at > 2 * kThroughputWindow) return told;
-  const double since = throughput.passing * absl::ToDoubleSeconds(turn.now - throughput.told_at);
-  return std::min(buffer.bytes, told + static_cast<uint64_t>(since));
+  if (turn.now - throughput.reported_at > 2 * kThroughputWindow) return reported;
+  const double since =
+      throughput.passing * absl::ToDoubleSeconds(turn.now - throughput.reported_at);
+  return std::min(buffer.bytes, reported + static_cast<uint64_t>(since));
 }
 
 void NoteReceived(Turn& turn, Buffer& reader, double rate) {

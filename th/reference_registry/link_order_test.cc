@@ -53,7 +53,7 @@ class LinkOrderTest : public ::testing::Test {
   }
   // The reader has received so much in a quarter of a second, from the source that was looked up
   // last.
-  void Tell(size_t i, double bytes_a_second) {
+  void Report(size_t i, double bytes_a_second) {
     const auto segments = static_cast<uint64_t>(bytes_a_second / 4) / kMinSegmentBytes;
     held_[i] += segments;
     readers_[i].Say(
@@ -63,9 +63,9 @@ class LinkOrderTest : public ::testing::Test {
                      {{sources_[i], segments * kMinSegmentBytes, absl::Milliseconds(250)}}});
   }
   // Every reader tells, in the order of the chain, and those that look again do.
-  void TellAll(const std::vector<double>& bytes_a_second) {
+  void ReportAll(const std::vector<double>& bytes_a_second) {
     for (size_t i = 0; i < bytes_a_second.size(); ++i) SourceOf(i);
-    for (size_t i = 0; i < bytes_a_second.size(); ++i) Tell(i, bytes_a_second[i]);
+    for (size_t i = 0; i < bytes_a_second.size(); ++i) Report(i, bytes_a_second[i]);
     hub_.Advance(absl::Milliseconds(250));
   }
 
@@ -78,7 +78,7 @@ class LinkOrderTest : public ::testing::Test {
 };
 
 TEST_F(LinkOrderTest, AReaderThatHoldsOthersBackGoesToTheEnd) {
-  TellAll({kGood, kGood / 2, kGood / 2, kGood / 2, kGood / 2});
+  ReportAll({kGood, kGood / 2, kGood / 2, kGood / 2, kGood / 2});
   EXPECT_EQ(SourceOf(0), trainer_.address());
   EXPECT_EQ(SourceOf(2), at(0)) << "it has taken the slow one's place";
   EXPECT_EQ(SourceOf(3), at(2));
@@ -87,9 +87,9 @@ TEST_F(LinkOrderTest, AReaderThatHoldsOthersBackGoesToTheEnd) {
 }
 
 TEST_F(LinkOrderTest, TheOrderInWhichThroughputsAreToldDoesNotMatter) {
-  for (size_t i : {4, 3, 2, 1}) Tell(i, kGood / 2);
+  for (size_t i : {4, 3, 2, 1}) Report(i, kGood / 2);
   EXPECT_EQ(SourceOf(2), at(1)) << "nobody has told yet that there is more to get";
-  Tell(0, kGood);
+  Report(0, kGood);
   hub_.Advance(absl::Milliseconds(250));
   EXPECT_EQ(SourceOf(2), at(0));
   EXPECT_EQ(SourceOf(3), at(2));
@@ -98,28 +98,28 @@ TEST_F(LinkOrderTest, TheOrderInWhichThroughputsAreToldDoesNotMatter) {
 }
 
 TEST_F(LinkOrderTest, WhereTheNextOneGetsNoMoreTheUplinkIsToBlame) {
-  TellAll({kGood, kGood / 8, kGood / 8, kGood / 8, kGood / 8});
+  ReportAll({kGood, kGood / 8, kGood / 8, kGood / 8, kGood / 8});
   ASSERT_EQ(SourceOf(2), at(0));
-  TellAll({kGood, kGood / 8, kGood / 8, kGood / 8, kGood / 8});
+  ReportAll({kGood, kGood / 8, kGood / 8, kGood / 8, kGood / 8});
   EXPECT_EQ(hub_.registry().counters().sources_left, 1u);
   EXPECT_EQ(SourceOf(2), trainer_.address());
 }
 
 TEST_F(LinkOrderTest, WhoJoinsLaterTakesTheSlowReadersPlace) {
-  TellAll({kGood, kGood / 2, kGood / 2, kGood / 2, kGood / 2});
-  TellAll({kGood, kGood / 2, kGood, kGood, kGood});
+  ReportAll({kGood, kGood / 2, kGood / 2, kGood / 2, kGood / 2});
+  ReportAll({kGood, kGood / 2, kGood, kGood, kGood});
   Join();
   EXPECT_EQ(SourceOf(5), at(4));
   EXPECT_EQ(SourceOf(1), at(4)) << "until the new one has as much as it";
   for (int quarter = 0; quarter < 3; ++quarter) {
-    TellAll({kGood, kGood / 2, kGood, kGood, kGood, kGood});
+    ReportAll({kGood, kGood / 2, kGood, kGood, kGood, kGood});
   }
   EXPECT_EQ(SourceOf(1), at(5));
 }
 
 TEST_F(LinkOrderTest, WhoIsKnownToBeSlowAsksLaterTheNextTimeAndComesLast) {
-  TellAll({kGood, kGood / 2, kGood / 2, kGood / 2, kGood / 2});
-  TellAll({kGood, kGood / 2, kGood, kGood, kGood});
+  ReportAll({kGood, kGood / 2, kGood / 2, kGood / 2, kGood / 2});
+  ReportAll({kGood, kGood / 2, kGood, kGood, kGood});
   for (TestRank& reader : readers_) {
     reader.Done();
     reader.Finished();
@@ -140,8 +140,8 @@ TEST_F(LinkOrderTest, WhoIsKnownToBeSlowAsksLaterTheNextTimeAndComesLast) {
 }
 
 TEST_F(LinkOrderTest, ALinkThatCarriesMoreIsSlowNoMore) {
-  TellAll({kGood, kGood / 2, kGood / 2, kGood / 2, kGood / 2});
-  TellAll({kGood, kGood, kGood, kGood, kGood});
+  ReportAll({kGood, kGood / 2, kGood / 2, kGood / 2, kGood / 2});
+  ReportAll({kGood, kGood, kGood, kGood, kGood});
   Join();
   EXPECT_EQ(SourceOf(5), at(1));
 }
@@ -149,7 +149,7 @@ TEST_F(LinkOrderTest, ALinkThatCarriesMoreIsSlowNoMore) {
 // The limit of a trial ends when another of the worker's buffers begins a fill: from then on the
 // reader counts again where the first buffer fills from. The harness checks every place.
 TEST_F(LinkOrderTest, WithItsLimitAReaderCountsAgainWhereItsOtherBufferFillsFrom) {
-  TellAll({kGood, kGood / 2, kGood / 2, kGood / 2, kGood / 2});
+  ReportAll({kGood, kGood / 2, kGood / 2, kGood / 2, kGood / 2});
   ASSERT_EQ(SourceOf(1), at(4));
   TestRank publisher = Member(hub_, "publisher", segments_);
   publisher.Publish("step-2");
@@ -174,12 +174,12 @@ class LongFillTest : public LinkOrderTest {
 
 TEST_F(LongFillTest, FirstReadersAreTriedInTurnWhileNobodyGetsMore) {
   for (uint32_t trial = 0; trial < registry::kMaxTrials; ++trial) {
-    TellAll({kGood, kGood, kGood, kGood, kGood});
-    TellAll({kGood, kGood, kGood, kGood, kGood});
+    ReportAll({kGood, kGood, kGood, kGood, kGood});
+    ReportAll({kGood, kGood, kGood, kGood, kGood});
   }
   EXPECT_EQ(SourceOf(registry::kMaxTrials), trainer_.address());
   const BufferAddress last = SourceOf(0);
-  for (int i = 0; i < 5; ++i) TellAll({kGood, kGood, kGood, kGood, kGood});
+  for (int i = 0; i < 5; ++i) ReportAll({kGood, kGood, kGood, kGood, kGood});
   EXPECT_EQ(SourceOf(registry::kMaxTrials), trainer_.address()) << "it is the trainer's uplink";
   EXPECT_EQ(SourceOf(0), last);
 }

@@ -88,7 +88,7 @@ void SettleTurn(Turn& turn) {
       MoveFill(turn, *buffer);
     }
   }
-  TellLosses(turn);
+  ReportLosses(turn);
 }
 
 }  // namespace th::registry

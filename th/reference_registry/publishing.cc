@@ -266,9 +266,9 @@ void Hold(Turn& turn, Replica& replica, Version& version, bool further) {
 }
 
 // A further publisher hears what the version is known to hold: after a restart it shows that.
-void TellRoots(Turn& turn, const Replica& replica) {
+void SendRoots(Turn& turn, const Replica& replica) {
   for (const auto& [rank, buffer] : replica.buffers) {
-    if (buffer->content.has_value()) TellRoot(turn, *buffer);
+    if (buffer->content.has_value()) SendRoot(turn, *buffer);
   }
 }
 
@@ -328,7 +328,7 @@ absl::Status Complete(Turn& turn, Replica& replica, Transaction& transaction) {
   Hold(turn, replica, *version, further);
   ReleaseLetGo(turn, replica, transaction.number);
   FinishOperation(turn, replica, transaction.number, {.version = version->info});
-  if (further) TellRoots(turn, replica);
+  if (further) SendRoots(turn, replica);
   return absl::OkStatus();
 }
 
@@ -396,7 +396,7 @@ void SetRoot(Turn& turn, Shard& shard, const Digest& root) {
   shard.root = root;
   shard.receipt = MakeRootReceipt(turn.state.identity.key, SubjectOf(shard), root);
   for (const auto& [address, holder] : shard.holders) {
-    if (Fills(*holder) || holder->content->complete) TellRoot(turn, *holder);
+    if (Fills(*holder) || holder->content->complete) SendRoot(turn, *holder);
   }
   CountSeal(turn, *shard.version);
 }
@@ -419,8 +419,8 @@ void SettleRoot(Turn& turn, Shard& shard, const Digest& root) {
   for (auto& [address, holder] : shard.holders) {
     const Content& content = *holder->content;
     if (!content.sums.has_value() || content.refused) continue;
-    const Digest told = *content.sums;
-    CompareWithRoot(turn, *holder, told);
+    const Digest reported = *content.sums;
+    CompareWithRoot(turn, *holder, reported);
   }
 }
 
@@ -440,7 +440,7 @@ const Buffer* FirstPublisher(const Shard& shard) {
   };
   const Buffer* first = nullptr;
   for (const auto& [address, holder] : shard.holders) {
-    if (!MayTellRoot(*holder->content)) continue;
+    if (!MaySendRoot(*holder->content)) continue;
     if (first == nullptr || order(*holder) < order(*first)) first = holder;
   }
   return first;
@@ -493,10 +493,10 @@ void SealShard::Apply(Turn& turn) const {
   Buffer& publisher = *FindBuffer(turn.state, buffer);
   // A root that becomes known now is sent to all that hold the shard.
   const bool was_known = publisher.shard->root.has_value();
-  if (AgreeOnRoot(turn, publisher, message.root) && was_known) TellRoot(turn, publisher);
+  if (AgreeOnRoot(turn, publisher, message.root) && was_known) SendRoot(turn, publisher);
 }
 
-void TellRoot(Turn& turn, const Buffer& buffer) {
+void SendRoot(Turn& turn, const Buffer& buffer) {
   const Shard& shard = *buffer.shard;
   if (!shard.root.has_value()) return;
   Send(turn, *buffer.worker,

@@ -42,7 +42,7 @@ struct SealShard {
 // earlier epoch that report is kept, and settles nothing, until adoption ends.
 bool AgreeOnRoot(Turn& turn, Buffer& buffer, const Digest& root);
 // Sends the buffer's worker the root and its receipt. Does nothing while the root is unknown.
-void TellRoot(Turn& turn, const Buffer& buffer);
+void SendRoot(Turn& turn, const Buffer& buffer);
 
 // True when a server with this state's key has issued `receipt` for the shard. Once the root is
 // known, only that root's receipt counts.

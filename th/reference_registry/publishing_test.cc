@@ -56,12 +56,12 @@ TEST(PublishingTest, ASequenceThatAFailedPublishToldIsNotGivenAgain) {
   std::vector<TestRank> group = JoinedGroup(hub, "trainer", 2);
   group[0].Publish("step-1");
   group[1].Say(Leave{});
-  const VersionSequence told = group[0].Finished().version.sequence;
-  ASSERT_GT(told, VersionSequence());
+  const VersionSequence reported = group[0].Finished().version.sequence;
+  ASSERT_GT(reported, VersionSequence());
   group[0].Say(Leave{});
   ASSERT_THAT(hub.List().models, IsEmpty());
   std::vector<TestRank> again = JoinedGroup(hub, "trainer", 2);
-  EXPECT_GT(PublishWhole(again, "step-1").sequence, told);
+  EXPECT_GT(PublishWhole(again, "step-1").sequence, reported);
 }
 
 TEST(PublishingTest, AVersionThatAnUpdateMovesToDoesNotMakeRoom) {

@@ -249,7 +249,7 @@ bool SettleRootOf(Turn& turn, Buffer& buffer, const HeldVersion& held) {
   if (buffer.content->refused) return false;
   if (held.root.has_value() && !AgreeOnRoot(turn, buffer, *held.root)) return false;
   const bool lacks_receipt = was_known && !genuine && buffer.content->complete;
-  if (lacks_receipt) TellRoot(turn, buffer);
+  if (lacks_receipt) SendRoot(turn, buffer);
   return true;
 }
 
@@ -599,7 +599,7 @@ void EndAdoption(Turn& turn) {
   EvaluateWaiting(turn);
   for (auto& [key, model] : turn.state.models) {
     if (!model.offloads.empty()) turn.to_review.insert(key);
-    TellLostSinceRestart(turn, model);
+    ReportLostSinceRestart(turn, model);
   }
 }
 

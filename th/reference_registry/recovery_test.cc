@@ -540,12 +540,12 @@ TEST_F(RestartTest, AnEndOfAnotherKindIsNoResultForWhoWaits) {
   hub_.Restart();
   ASSERT_TRUE(pair[0].Resume({pair[0].Announced()}));
   pair[0].Publish("step-2");
-  AnnouncedBuffer told = pair[1].Announced();
-  told.last_finished = FinishedOperation{.number = OperationNumber(1),
-                                         .kind = OperationKind::kUpdate,
-                                         .outcome = UpdateOutcome::kNotAvailable,
-                                         .not_available = NotAvailableReason::kNotPublished};
-  ASSERT_TRUE(pair[1].Resume({told}));
+  AnnouncedBuffer reported = pair[1].Announced();
+  reported.last_finished = FinishedOperation{.number = OperationNumber(1),
+                                             .kind = OperationKind::kUpdate,
+                                             .outcome = UpdateOutcome::kNotAvailable,
+                                             .not_available = NotAvailableReason::kNotPublished};
+  ASSERT_TRUE(pair[1].Resume({reported}));
   const OperationFinished refused = pair[0].Finished();
   EXPECT_EQ(refused.kind, OperationKind::kPublish);
   EXPECT_THAT(refused.status, StatusIs(absl::StatusCode::kInvalidArgument,
@@ -572,11 +572,11 @@ TEST_P(BadEndOfUnpublishTest, WhoWaitsForItIsNoSourceAnyMore) {
   StartOperation unpublish = pair[0].UnpublishRequest();
   unpublish.keep_retained = true;
   pair[0].Start(unpublish);
-  AnnouncedBuffer told = pair[1].Holding(held, true, "step-2w1");
-  told.last_finished = GetParam();
-  told.last_finished->number = unpublish.key.number;
-  told.last_finished->version = held;
-  ASSERT_TRUE(pair[1].Resume({told}));
+  AnnouncedBuffer reported = pair[1].Holding(held, true, "step-2w1");
+  reported.last_finished = GetParam();
+  reported.last_finished->number = unpublish.key.number;
+  reported.last_finished->version = held;
+  ASSERT_TRUE(pair[1].Resume({reported}));
   ASSERT_FALSE(pair[0].Finished().status.ok());
   std::vector<TestRank> readers = MakeGroup(hub_, "readers", 2);
   JoinAndRegister(readers);
@@ -607,7 +607,7 @@ TEST_F(RestartTest, OneDiscrepancyMakesAGroupCountAnewOnce) {
     TestRank replaced(hub_, group, 7, kRanks);
     ASSERT_TRUE(replaced.Join());
     hub_.Restart();
-    uint32_t aborted = 0, told = 0;
+    uint32_t aborted = 0, reported = 0;
     for (uint32_t i = 0; i < kRanks - 1; ++i) {
       TestRank& rank = ranks[i];
       ASSERT_TRUE(rank.Resume({rank.Announced()}, i == lagging ? old : replaced.generation));
@@ -617,10 +617,10 @@ TEST_F(RestartTest, OneDiscrepancyMakesAGroupCountAnewOnce) {
       for (const auto& finished : hub_.TakeAll<OperationFinished>(rank.connection)) {
         aborted += absl::IsAborted(finished.status) ? 1 : 0;
       }
-      told += static_cast<uint32_t>(hub_.TakeAll<GroupChanged>(rank.connection).size());
+      reported += static_cast<uint32_t>(hub_.TakeAll<GroupChanged>(rank.connection).size());
     }
     EXPECT_LE(aborted, 1u);
-    EXPECT_LE(told, kRanks);
+    EXPECT_LE(reported, kRanks);
   }
 }
 

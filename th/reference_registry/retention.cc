@@ -327,7 +327,7 @@ bool DeferToOffload(Turn& turn, Replica& replica, Transaction& transaction) {
   return true;
 }
 
-void TellLosses(Turn& turn) {
+void ReportLosses(Turn& turn) {
   for (const auto& [left, last] : std::exchange(turn.forms_left, {})) {
     Model* model = FindModel(turn.state, left.model);
     const Version* version = model == nullptr ? nullptr : FindVersion(*model, left.version);
@@ -336,7 +336,7 @@ void TellLosses(Turn& turn) {
   }
 }
 
-void TellLostSinceRestart(Turn& turn, Model& model) {
+void ReportLostSinceRestart(Turn& turn, Model& model) {
   if (!MayRetain(model.durable)) return;
   for (const Missing& lost : MissingSinceRestart(model)) {
     const bool retained = IsRetained(model, lost.version.sequence, lost.form);

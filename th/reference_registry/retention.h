@@ -49,10 +49,10 @@ void StopAwaiting(const Replica& copy);
 
 // At a turn's end: tells which retained versions have lost their last holder in it. Who fills yet
 // counts as one. Not while ranks may come back after a restart.
-void TellLosses(Turn& turn);
+void ReportLosses(Turn& turn);
 // Then: which of those that the server knows of nobody has brought back. The loss may have been
 // told in an earlier epoch.
-void TellLostSinceRestart(Turn& turn, Model& model);
+void ReportLostSinceRestart(Turn& turn, Model& model);
 // Says which retained versions go with a worker that leaves in `notice`, unless somebody takes them
 // by then. Before it is marked.
 void WarnOfLastReplicas(Turn& turn, const Worker& worker, absl::Duration notice);

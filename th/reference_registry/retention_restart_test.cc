@@ -21,7 +21,7 @@ class RetentionRestartTest : public RetentionTest {
  protected:
   // A group with room for copies that has published "one", which is retained, wants to unpublish
   // it, and has heard in every rank that it copies it first.
-  std::vector<TestRank> GroupToldToCopyFirst() {
+  std::vector<TestRank> GroupAskedToCopyFirst() {
     KeepLatest(1);
     std::vector<TestRank> group = RoomyGroup();
     PublishWhole(group, "one");
@@ -118,7 +118,7 @@ TEST_F(RetentionRestartTest, ARankThatDrainedAloneAndIsBackLastEndsItForItsGroup
 }
 
 TEST_F(RetentionRestartTest, ARankThatDrainedAloneEndsItForThoseThatWaitForACopy) {
-  std::vector<TestRank> group = GroupToldToCopyFirst();
+  std::vector<TestRank> group = GroupAskedToCopyFirst();
   DrainAlone(group[1]);
   for (TestRank& rank : group) {
     const OperationFinished finished = rank.Finished();
@@ -132,7 +132,7 @@ TEST_F(RetentionRestartTest, ARankThatDrainedAloneEndsItForThoseThatWaitForACopy
 }
 
 TEST_F(RetentionRestartTest, WhoDrainsAloneLosesNothingThatAnotherGroupHolds) {
-  std::vector<TestRank> group = GroupToldToCopyFirst();
+  std::vector<TestRank> group = GroupAskedToCopyFirst();
   std::vector<TestRank> other = MakeGroup(hub_, "rollout", 2);
   JoinAndRegister(other);
   UpdateWhole(other);
@@ -142,7 +142,7 @@ TEST_F(RetentionRestartTest, WhoDrainsAloneLosesNothingThatAnotherGroupHolds) {
 }
 
 TEST_F(RetentionRestartTest, ARankThatDrainedAloneMakesAGroupThatHasGoneOnCountAnew) {
-  std::vector<TestRank> group = GroupToldToCopyFirst();
+  std::vector<TestRank> group = GroupAskedToCopyFirst();
   group[0].Update();
   DrainAlone(group[1]);
   const GroupChanged changed = group[0].Heard<GroupChanged>();
@@ -154,7 +154,7 @@ TEST_F(RetentionRestartTest, ARankThatDrainedAloneMakesAGroupThatHasGoneOnCountA
 // ---- its stream stands: it was stopped, say, and its time for the unpublish was over when it woke
 
 TEST_F(RetentionRestartTest, ARankThatHasDrainedInsteadOfCopyingEndsItForThoseThatWaitForACopy) {
-  std::vector<TestRank> group = GroupToldToCopyFirst();
+  std::vector<TestRank> group = GroupAskedToCopyFirst();
   group[1].Done();
   for (TestRank& rank : group) {
     const OperationFinished finished = rank.Finished();
@@ -190,7 +190,7 @@ TEST_F(RetentionRestartTest, ARankThatHasDrainedInsteadOfCopyingHoldsNothingThou
 }
 
 TEST_F(RetentionRestartTest, ARankThatHasDrainedInsteadOfCopyingMakesAGroupThatWentOnCountAnew) {
-  std::vector<TestRank> group = GroupToldToCopyFirst();
+  std::vector<TestRank> group = GroupAskedToCopyFirst();
   group[0].Update();
   group[1].Done();
   EXPECT_EQ(group[0].Heard<GroupChanged>().rank, group[1].name);
@@ -202,7 +202,7 @@ class FailedInsteadOfCopyingTest : public RetentionRestartTest {
  protected:
   // A group that is about to leave "one", which is retained, for "two", and has heard in every rank
   // that it copies "one" first.
-  std::vector<TestRank> GroupToldToCopyBeforeItMoves() {
+  std::vector<TestRank> GroupAskedToCopyBeforeItMoves() {
     KeepLatest(2);
     std::vector<TestRank> group = RoomyGroup();
     one_ = PublishWhole(group, "one");
@@ -219,7 +219,7 @@ class FailedInsteadOfCopyingTest : public RetentionRestartTest {
 };
 
 TEST_F(FailedInsteadOfCopyingTest, ARankMakesThoseThatWaitForItsCopyCountAnew) {
-  std::vector<TestRank> group = GroupToldToCopyBeforeItMoves();
+  std::vector<TestRank> group = GroupAskedToCopyBeforeItMoves();
   TestRank copy = RegisteredCopy(group[0], one_, group[0].number);
   copy.Update(one_.sequence);
   group[1].Fail(absl::DeadlineExceededError("no end after 1s"));
@@ -228,10 +228,11 @@ TEST_F(FailedInsteadOfCopyingTest, ARankMakesThoseThatWaitForItsCopyCountAnew) {
 }
 
 TEST_F(FailedInsteadOfCopyingTest, OfAGroupThatHasGoneOnNothingIsCountedAnew) {
-  std::vector<TestRank> group = GroupToldToCopyBeforeItMoves();
-  const OperationNumber told = group[1].number;
+  std::vector<TestRank> group = GroupAskedToCopyBeforeItMoves();
+  const OperationNumber reported = group[1].number;
   UpdateWhole(group);
-  group[1].Say(RankFailed{{group[1].buffer, told}, absl::DeadlineExceededError("no end"), false});
+  group[1].Say(
+      RankFailed{{group[1].buffer, reported}, absl::DeadlineExceededError("no end"), false});
   for (TestRank& rank : group) EXPECT_TRUE(rank.HearsNone<GroupChanged>());
 }
 

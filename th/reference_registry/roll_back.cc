@@ -52,7 +52,7 @@ void EndOperations(Turn& turn, Model& model, VersionSequence to, const VersionIn
 // what becomes of its publication. Any group's staged copies go, because nothing else ends them:
 // their ranks would announce the version to a server that has lost the roll-back. A buffer that
 // received the version keeps it until it moves.
-bool IsToldOfRollBack(const Buffer& holder, const Group* caller) {
+bool HearsOfRollBack(const Buffer& holder, const Group* caller) {
   const bool is_staged =
       TH_MUTATE(kKeepStagedOfRolledBack, holder.replica->role == BufferRole::kStaged, false);
   if (is_staged) return holder.content->complete;
@@ -67,7 +67,7 @@ void Withdraw(Turn& turn, Version& version, const VersionInfo& target, const Gro
     for (auto& [address, holder] : shard.holders) {
       Reindex(turn, *holder);
       DropSource(turn, shard, address, /*was_whole=*/false);
-      if (!IsToldOfRollBack(*holder, caller)) continue;
+      if (!HearsOfRollBack(*holder, caller)) continue;
       Send(turn, *holder->worker,
            PublicationRefused{.buffer = address.buffer,
                               .version = version.info.sequence,

@@ -31,7 +31,7 @@ uint64_t SegmentBytes(const Buffer& buffer) {
 std::optional<double> IntakeOf(const Turn& turn, const Buffer& source) {
   if (source.fill == nullptr) return std::nullopt;
   const FillThroughput& throughput = source.fill->throughput;
-  if (turn.now - throughput.told_at > 2 * kThroughputWindow) return std::nullopt;
+  if (turn.now - throughput.reported_at > 2 * kThroughputWindow) return std::nullopt;
   return throughput.passing;
 }
 
@@ -53,12 +53,12 @@ std::optional<double> Comparable(const Turn& turn, Buffer& reader, Distance dist
 }
 
 SlowSourceEvidence EvidenceOf(const Turn& turn, Buffer& reader, const Buffer& source,
-                              const FillThroughput::OfSource& told, Look look) {
+                              const FillThroughput::OfSource& reported, Look look) {
   const uint64_t held =
       std::min(reader.bytes, reader.content->segments.count() * SegmentBytes(reader));
   return {.reader_most = reader.fill->throughput.most,
-          .source = told.throughput,
-          .waited = told.report.waited,
+          .source = reported.throughput,
+          .waited = reported.report.waited,
           .source_readers = ReaderCount(*reader.shard, source.address),
           .comparable = Comparable(turn, reader, DistanceTo(reader, source), look),
           .source_whole = source.content->complete,
@@ -80,15 +80,15 @@ bool OtherWouldBeFaster(const Turn& turn, const Buffer& reader, const Buffer& so
 
 // True if the source held what the reader lacked during the whole measurement. One that is behind
 // its reader, which has been moved there, is not slow: it has nothing for it yet.
-bool WasAhead(const Turn& turn, const Buffer& reader, const FillThroughput::OfSource& told) {
-  const Buffer* source = HolderAt(*reader.shard, told.report.source);
+bool WasAhead(const Turn& turn, const Buffer& reader, const FillThroughput::OfSource& reported) {
+  const Buffer* source = HolderAt(*reader.shard, reported.report.source);
   if (source == nullptr || source->content->complete) return source != nullptr;
   const uint64_t segment_bytes = SegmentBytes(reader);
   const double received = source->fill == nullptr ? 0 : source->fill->throughput.passing;
   const double had = static_cast<double>(ExpectedBytes(turn, *source)) -
-                     received * absl::ToDoubleSeconds(told.report.waited);
+                     received * absl::ToDoubleSeconds(reported.report.waited);
   const double reader_had = static_cast<double>(segment_bytes * reader.content->segments.count()) -
-                            static_cast<double>(told.report.bytes);
+                            static_cast<double>(reported.report.bytes);
   const double on_its_way = static_cast<double>(kSegmentsInPassing * segment_bytes);
   return std::max(0.0, had) + on_its_way >= reader_had;
 }
@@ -96,11 +96,11 @@ bool WasAhead(const Turn& turn, const Buffer& reader, const FillThroughput::OfSo
 // True when the reader is no better off since it left a source: then that one was not to blame.
 bool IsSlowItself(const Turn& turn, const Buffer& reader) {
   const FillThroughput& throughput = reader.fill->throughput;
-  const auto is_telling = [&](const FillThroughput::OfSource& one) {
+  const auto is_reporting = [&](const FillThroughput::OfSource& one) {
     return one.report.waited >= kLeastWaited && WasAhead(turn, reader, one);
   };
   const bool measured =
-      std::any_of(throughput.sources.begin(), throughput.sources.end(), is_telling);
+      std::any_of(throughput.sources.begin(), throughput.sources.end(), is_reporting);
   return measured && turn.now - throughput.left_at < kJudgedFor &&
          throughput.most < kFasterBy * throughput.throughput_then;
 }
@@ -114,30 +114,31 @@ bool IsOverItsLink(const Buffer& reader, const Buffer& source) {
 
 // The throughput that a reader had at least while another one was looked at, from `began` on, if it
 // got `ceiling` before that; 0 where the two looks hardly meet.
-double ThroughputSince(const FillThroughput& throughput, const FillThroughput::OfSource& told,
+double ThroughputSince(const FillThroughput& throughput, const FillThroughput::OfSource& reported,
                        absl::Time began, double ceiling) {
   const absl::Duration before =
-      std::max(absl::ZeroDuration(), began - (throughput.told_at - told.report.waited));
-  const absl::Duration since = told.report.waited - before;
+      std::max(absl::ZeroDuration(), began - (throughput.reported_at - reported.report.waited));
+  const absl::Duration since = reported.report.waited - before;
   if (since < kLeastWaited) return 0;
   const double bytes =
-      static_cast<double>(told.report.bytes) - ceiling * absl::ToDoubleSeconds(before);
+      static_cast<double>(reported.report.bytes) - ceiling * absl::ToDoubleSeconds(before);
   return bytes / absl::ToDoubleSeconds(since);
 }
 
 // True if another reader of the source gets kFasterBy as much of it at the same time.
-bool AnotherGetsMore(const Buffer& reader, const FillThroughput::OfSource& told,
+bool AnotherGetsMore(const Buffer& reader, const FillThroughput::OfSource& reported,
                      double comparable) {
   if (reader.sources.size() > 1) return false;
-  const absl::Time began = reader.fill->throughput.told_at - told.report.waited;
-  const std::vector<Buffer*> readers = ReadersOf(*reader.shard, told.report.source);
+  const absl::Time began = reader.fill->throughput.reported_at - reported.report.waited;
+  const std::vector<Buffer*> readers = ReadersOf(*reader.shard, reported.report.source);
   return std::any_of(readers.begin(), readers.end(), [&](const Buffer* other) {
     if (other == &reader || other->fill == nullptr) return false;
     const FillThroughput& throughput = other->fill->throughput;
     return std::any_of(throughput.sources.begin(), throughput.sources.end(), [&](const auto& one) {
       const double ceiling = std::max(comparable, one.throughput.least);
-      return one.report.source == told.report.source &&
-             ThroughputSince(throughput, one, began, ceiling) >= told.throughput.most * kFasterBy;
+      return one.report.source == reported.report.source &&
+             ThroughputSince(throughput, one, began, ceiling) >=
+                 reported.throughput.most * kFasterBy;
     });
   });
 }
@@ -227,15 +228,15 @@ void CheckSources(Turn& turn, Buffer& reader, Look look) {
 
 // The report together with the earlier ones of the same source, as long as those are of too few
 // segments to say much.
-SourceThroughput WithEarlier(const FillThroughput& before, SourceThroughput told,
+SourceThroughput WithEarlier(const FillThroughput& before, SourceThroughput reported,
                              uint64_t segment_bytes) {
   for (const FillThroughput::OfSource& earlier : before.sources) {
-    if (earlier.report.source != told.source) continue;
+    if (earlier.report.source != reported.source) continue;
     if (earlier.report.bytes >= kLeastSegmentsMeasured * segment_bytes) continue;
-    told.bytes += earlier.report.bytes;
-    told.waited += earlier.report.waited;
+    reported.bytes += earlier.report.bytes;
+    reported.waited += earlier.report.waited;
   }
-  return told;
+  return reported;
 }
 
 // Records the reader's report, for the sources that it has.
@@ -247,16 +248,16 @@ void Record(Turn& turn, Buffer& buffer, const std::vector<SourceThroughput>& thr
   double least = 0;
   absl::Duration longest;
   own.most = own.passing = 0;
-  for (const SourceThroughput& told : throughputs) {
-    const bool assigned = FillsFrom(*buffer.shard, buffer.address, told.source);
-    if (!assigned || told.waited <= absl::ZeroDuration()) continue;
-    const SourceThroughput known = WithEarlier(own, told, segment_bytes);
+  for (const SourceThroughput& reported : throughputs) {
+    const bool assigned = FillsFrom(*buffer.shard, buffer.address, reported.source);
+    if (!assigned || reported.waited <= absl::ZeroDuration()) continue;
+    const SourceThroughput known = WithEarlier(own, reported, segment_bytes);
     const Throughput throughput = ThroughputOf(known.bytes, segment_bytes, known.waited);
     all.push_back({known, throughput});
     least += throughput.least;
     own.most += throughput.most;
     longest = std::max(longest, known.waited);
-    const Buffer* source = HolderAt(*buffer.shard, told.source);
+    const Buffer* source = HolderAt(*buffer.shard, reported.source);
     if (source == nullptr || throughput.least <= 0 || known.waited < kLeastWaited) continue;
     ThroughputsOf(buffer).Note(DistanceTo(buffer, *source), buffer.address.worker, throughput.least,
                                turn.now);
@@ -264,7 +265,7 @@ void Record(Turn& turn, Buffer& buffer, const std::vector<SourceThroughput>& thr
   if (!all.empty()) own.passing = PassingThroughput(least, segment_bytes, longest);
   if (longest >= kLeastWaited) NoteReceived(turn, buffer, least);
   own.sources = std::move(all);
-  own.told_at = turn.now;
+  own.reported_at = turn.now;
 }
 
 }  // namespace
@@ -273,7 +274,7 @@ void NoteThroughputs(Turn& turn, Buffer& buffer, const std::vector<SourceThrough
   if (turn.state.limits.scheduler.policy != SchedulerPolicy::kNearest) return;
   if (throughputs.empty() || buffer.content->complete) return;
   FillThroughput& throughput = buffer.fill->throughput;
-  const bool others_follow = throughput.told_at == absl::InfinitePast();
+  const bool others_follow = throughput.reported_at == absl::InfinitePast();
   Record(turn, buffer, throughputs);
   if (throughput.sources.empty()) return;
   if (IsSlowItself(turn, buffer)) BlameReader(turn, buffer);

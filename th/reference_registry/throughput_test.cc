@@ -40,7 +40,7 @@ class ThroughputTest : public ::testing::Test {
 
   TestRank& reader(size_t i) { return readers_[i]; }
   // It has received a quarter of a second at this throughput from its source.
-  void Tell(size_t i, double bytes_a_second, BufferAddress source, double seconds = 0.25) {
+  void Report(size_t i, double bytes_a_second, BufferAddress source, double seconds = 0.25) {
     const auto bytes = static_cast<uint64_t>(bytes_a_second * seconds);
     const uint64_t segments = bytes / kMinSegmentBytes;
     reader(i).Say(FillProgress{reader(i).key(),
@@ -48,8 +48,8 @@ class ThroughputTest : public ::testing::Test {
                                SegmentSet::AllOf(segments),
                                {{source, segments * kMinSegmentBytes, absl::Seconds(seconds)}}});
   }
-  void Tell(size_t i, double bytes_a_second, double seconds = 0.25) {
-    Tell(i, bytes_a_second, sources_[i].buffer, seconds);
+  void Report(size_t i, double bytes_a_second, double seconds = 0.25) {
+    Report(i, bytes_a_second, sources_[i].buffer, seconds);
   }
   // The sources that it was assigned instead; none if it was left alone.
   std::vector<AssignedSource> Moved(size_t i) {
@@ -83,8 +83,8 @@ TEST_F(ThroughputTest, ItIsAChain) {
 }
 
 TEST_F(ShortChainTest, TheReaderRightBelowTheSlowUplinkLeaves) {
-  for (size_t i : {0, 1}) Tell(i, kGood);
-  Tell(2, kGood / 10);
+  for (size_t i : {0, 1}) Report(i, kGood);
+  Report(2, kGood / 10);
   const auto moved = Moved(2);
   ASSERT_THAT(moved, SizeIs(1));
   EXPECT_NE(moved[0].buffer, reader(1).address());
@@ -94,14 +94,14 @@ TEST_F(ShortChainTest, TheReaderRightBelowTheSlowUplinkLeaves) {
 
 // The first two below it take turns; then it is clear that it is not the reader's link.
 TEST_F(ThroughputTest, OnlyReadersRightBelowTheSlowUplinkMove) {
-  for (size_t i : {0, 1}) Tell(i, kGood);
-  for (size_t i : {2, 3, 4}) Tell(i, kGood / 10);
+  for (size_t i : {0, 1}) Report(i, kGood);
+  for (size_t i : {2, 3, 4}) Report(i, kGood / 10);
   EXPECT_EQ(Moved(3).size(), 1u) << "to reader 1, in place of reader 2";
   EXPECT_EQ(sources_[3].buffer, reader(1).address());
   EXPECT_EQ(Moved(2).size(), 1u);
   EXPECT_EQ(sources_[2].buffer, reader(4).address());
-  for (size_t i : {0, 1}) Tell(i, kGood);
-  for (size_t i : {3, 4, 2}) Tell(i, kGood / 10);
+  for (size_t i : {0, 1}) Report(i, kGood);
+  for (size_t i : {3, 4, 2}) Report(i, kGood / 10);
   EXPECT_EQ(Moved(3).size(), 1u);
   EXPECT_NE(sources_[3].buffer, reader(1).address());
   EXPECT_THAT(Moved(4), IsEmpty());
@@ -110,8 +110,8 @@ TEST_F(ThroughputTest, OnlyReadersRightBelowTheSlowUplinkMove) {
 }
 
 TEST_F(ShortChainTest, TheOrderInWhichThroughputsAreToldDoesNotMatter) {
-  Tell(2, kGood / 10);
-  for (size_t i : {1, 0}) Tell(i, kGood);
+  Report(2, kGood / 10);
+  for (size_t i : {1, 0}) Report(i, kGood);
   EXPECT_EQ(left(), 0u);
   hub_.Advance(registry::kRecheckAfter);
   EXPECT_THAT(Moved(2), SizeIs(1));
@@ -121,7 +121,7 @@ TEST_F(ShortChainTest, TheOrderInWhichThroughputsAreToldDoesNotMatter) {
 TEST_F(ThroughputTest, AFleetThatIsSlowAsAWholeStays) {
   for (double throughput : {kGood, kGood / 10, kGood / 50}) {
     for (int second = 0; second < 5; ++second) {
-      for (size_t i = 0; i < readers_.size(); ++i) Tell(i, throughput);
+      for (size_t i = 0; i < readers_.size(); ++i) Report(i, throughput);
       hub_.Advance(absl::Seconds(1));
     }
   }
@@ -133,15 +133,15 @@ TEST_F(ThroughputTest, NobodyIsToBlameForThePlaceInAChain) {
   constexpr double kSeconds = 0.2;
   const std::vector<double> segments = {15, 12, 9, 5, 2};
   for (size_t i = 0; i < readers_.size(); ++i) {
-    Tell(i, (segments[i] + 0.5) * kMinSegmentBytes / kSeconds, kSeconds);
+    Report(i, (segments[i] + 0.5) * kMinSegmentBytes / kSeconds, kSeconds);
   }
   hub_.Advance(registry::kRecheckAfter);
   EXPECT_EQ(left(), 0u);
 }
 
 TEST_F(ShortChainTest, OtherReadersTakeASlowSourceLast) {
-  for (size_t i : {0, 1}) Tell(i, kGood);
-  Tell(2, kGood / 10);
+  for (size_t i : {0, 1}) Report(i, kGood);
+  Report(2, kGood / 10);
   ASSERT_EQ(left(), 1u);
   TestRank late = Member(hub_, "late");
   late.Update();
@@ -149,8 +149,8 @@ TEST_F(ShortChainTest, OtherReadersTakeASlowSourceLast) {
 }
 
 TEST_F(ShortChainTest, OneThatIsKnownToBeSlowLetsOthersAskFirst) {
-  for (size_t i : {0, 1}) Tell(i, kGood);
-  Tell(2, kGood / 10);
+  for (size_t i : {0, 1}) Report(i, kGood);
+  Report(2, kGood / 10);
   ASSERT_EQ(left(), 1u);
   for (size_t i = 0; i < readers_.size(); ++i) {
     reader(i).Done();
@@ -173,15 +173,15 @@ TEST_F(ShortChainTest, OneThatIsKnownToBeSlowLetsOthersAskFirst) {
 }
 
 TEST_F(ShortChainTest, AReaderThatIsNoBetterOffElsewhereStaysAndItsOldSourceIsCleared) {
-  for (size_t i : {0, 1}) Tell(i, kGood);
-  Tell(2, kGood / 10);
+  for (size_t i : {0, 1}) Report(i, kGood);
+  Report(2, kGood / 10);
   ASSERT_THAT(Moved(2), SizeIs(1));
   for (int second = 0; second < 20; ++second) {
     hub_.Advance(absl::Seconds(1));
     trainer_.Say(Heartbeat{});
     for (TestRank& rank : readers_) rank.Say(Heartbeat{});
-    for (size_t i : {0, 1}) Tell(i, kGood, 1);
-    Tell(2, kGood / 10, 1);
+    for (size_t i : {0, 1}) Report(i, kGood, 1);
+    Report(2, kGood / 10, 1);
   }
   EXPECT_EQ(left(), 1u);
   TestRank late = Member(hub_, "late");
@@ -190,24 +190,24 @@ TEST_F(ShortChainTest, AReaderThatIsNoBetterOffElsewhereStaysAndItsOldSourceIsCl
 }
 
 TEST_F(ShortChainTest, AReaderLeavesOneSourceEverySoOften) {
-  for (size_t i : {0, 1}) Tell(i, kGood);
-  Tell(2, kGood / 40);
+  for (size_t i : {0, 1}) Report(i, kGood);
+  Report(2, kGood / 40);
   ASSERT_THAT(Moved(2), SizeIs(1));
   ASSERT_EQ(sources_[2].buffer, reader(0).address());
   // Reader 1, which has the same source now, tells nothing: it would be clear whose link is slow.
   hub_.Advance(absl::Milliseconds(250));
-  Tell(0, kGood);
-  Tell(2, kGood / 8);  // better, and still slow
+  Report(0, kGood);
+  Report(2, kGood / 8);  // better, and still slow
   EXPECT_THAT(Moved(2), IsEmpty());
   hub_.Advance(kLeaveEvery);
-  Tell(0, kGood);
-  Tell(2, kGood / 8, 0.5);
+  Report(0, kGood);
+  Report(2, kGood / 8, 0.5);
   EXPECT_THAT(Moved(2), SizeIs(1));
 }
 
 TEST_F(ThroughputTest, ThroughputsOfStrangersAreIgnored) {
-  for (size_t i : {0, 1}) Tell(i, kGood);
-  Tell(2, kGood / 10, trainer_.address());
+  for (size_t i : {0, 1}) Report(i, kGood);
+  Report(2, kGood / 10, trainer_.address());
   EXPECT_EQ(left(), 0u);
 }
 
@@ -217,15 +217,15 @@ TEST_F(ThroughputTest, MoreThanThereIsIsRefusedAndCounted) {
                    SegmentSet(),
                    {{trainer_.address(), (kSegments + 1) * kMinSegmentBytes, absl::Seconds(1)}}};
   reader(0).Say(lie);
-  lie.throughputs.assign(kMaxThroughputsTold + 1, {trainer_.address(), 1, absl::Seconds(1)});
+  lie.throughputs.assign(kMaxThroughputsReported + 1, {trainer_.address(), 1, absl::Seconds(1)});
   reader(0).Say(lie);
   EXPECT_EQ(hub_.registry().counters().messages_refused, 2u);
 }
 
 TEST_F(ThroughputTest, WithNobodyElseTheSlowSourceIsKept) {
   // Everybody is below the first reader, so only the trainer could feed it.
-  for (size_t i : {1, 2, 3}) Tell(i, kGood);
-  Tell(0, kGood / 10);
+  for (size_t i : {1, 2, 3}) Report(i, kGood);
+  Report(0, kGood / 10);
   hub_.Advance(absl::Seconds(1));
   EXPECT_EQ(left(), 0u);
 }

@@ -36,7 +36,7 @@ VersionSequence HeldVersionOf(const Replica& replica) {
 }
 
 // Those that have not drained of themselves wait for it.
-void TellToDrain(Turn& turn, const Buffer& buffer, const Transaction& transaction) {
+void SendMayDrain(Turn& turn, const Buffer& buffer, const Transaction& transaction) {
   Send(turn, *buffer.worker,
        OperationResolved{.key = {buffer.address.buffer, transaction.number},
                          .event = transaction.event});
@@ -84,7 +84,7 @@ void EvaluateUnpublish(Turn& turn, Replica& replica, Transaction& transaction) {
     if (transaction.participants.at(rank).done_at().has_value()) {
       ClearContent(turn, buffer);
     } else {
-      TellToDrain(turn, buffer, transaction);
+      SendMayDrain(turn, buffer, transaction);
     }
   }
   if (unpublish.ranks_done >= replica.group->ranks) End(turn, replica, transaction);

@@ -101,7 +101,7 @@ void EndMoved(Turn& turn, Replica& replica, const Transaction& transaction, Upda
     CountMoved(turn, replica, transaction);
     TransportsUsed used = TransportsOf(replica);
     const std::string over = OverTransports(used);
-    replica.passed_over_told = std::move(used.passed_over);
+    replica.passed_over_reported = std::move(used.passed_over);
     Commit(turn, replica, transaction.version);
     Note(turn, replica.group->model->key,
          {IsHostCopy(replica.role) ? EventKind::kOffloadDone : EventKind::kUpdateMoved,
@@ -197,7 +197,7 @@ bool Begin(Turn& turn, Replica& replica, Transaction& transaction) {
   return true;
 }
 
-void TellResolved(Turn& turn, const Buffer& buffer, const Version& version,
+void SendResolved(Turn& turn, const Buffer& buffer, const Version& version,
                   const Transaction& transaction, UpdateParticipant& participant) {
   OperationResolved message{.key = {buffer.address.buffer, transaction.number},
                             .version = version.info,
@@ -205,7 +205,7 @@ void TellResolved(Turn& turn, const Buffer& buffer, const Version& version,
   auto shard = version.shards.find(ShardKeyOf(buffer));
   if (shard != version.shards.end()) message.root = shard->second.root;
   if (message.root.has_value()) message.receipt = shard->second.receipt;
-  participant.root_told = message.root.has_value();
+  participant.root_sent = message.root.has_value();
   Send(turn, *buffer.worker, std::move(message));
 }
 
@@ -214,10 +214,10 @@ absl::Status HasItsShard(const RegistryState& state, const Buffer& buffer, const
   return NobodyHoldsShardOf(state, buffer, version);
 }
 
-void TellRootOnce(Turn& turn, const Buffer& buffer, UpdateParticipant& participant) {
-  if (participant.root_told || !buffer.shard->root.has_value()) return;
-  participant.root_told = true;
-  TellRoot(turn, buffer);
+void SendRootOnce(Turn& turn, const Buffer& buffer, UpdateParticipant& participant) {
+  if (participant.root_sent || !buffer.shard->root.has_value()) return;
+  participant.root_sent = true;
+  SendRoot(turn, buffer);
 }
 
 // The rank's fill begins, or goes on after its stream was broken.
@@ -265,7 +265,7 @@ void EvaluateUpdate(Turn& turn, Replica& replica, Transaction& transaction) {
     UpdateParticipant& participant = transaction.participants.at(rank).update();
     const bool done = participant.done_at.has_value();
     if (done) continue;
-    TellResolved(turn, buffer, version, transaction, participant);
+    SendResolved(turn, buffer, version, transaction, participant);
     if (replica.role == BufferRole::kStreaming) BeginAtOnce(turn, buffer, transaction, participant);
   }
   const uint32_t needed = TH_MUTATE(kMoveWithoutAllRanks, replica.group->ranks,
@@ -306,11 +306,11 @@ void BeginFill::Apply(Turn& turn) const {
   participant.ready = true;
   if (participant.done_at.has_value()) return;
   if (std::exchange(participant.began_at_once, false)) {
-    return TellRootOnce(turn, reader, participant);
+    return SendRootOnce(turn, reader, participant);
   }
   if (same_generation && Holds(reader, own.transaction->version)) return;
   StartOrResume(turn, reader, *own.transaction);
-  TellRootOnce(turn, reader, participant);
+  SendRootOnce(turn, reader, participant);
 }
 
 absl::Status RecordProgress::CanApply(const RegistryState& state) const {
@@ -328,7 +328,7 @@ absl::Status RecordProgress::CanApply(const RegistryState& state) const {
         "progress of ", NameOf(reader).ToString(), " names segments beyond the ",
         reader.segment_count, " of its layout, or more than ", kMaxProgressRanges, " ranges"));
   }
-  const bool believable = message.throughputs.size() <= kMaxThroughputsTold &&
+  const bool believable = message.throughputs.size() <= kMaxThroughputsReported &&
                           std::all_of(message.throughputs.begin(), message.throughputs.end(),
                                       [&](const SourceThroughput& throughput) {
                                         return throughput.bytes <= reader.bytes &&

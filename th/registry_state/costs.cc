@@ -114,7 +114,8 @@ absl::Status CheckTransports(const TransportsUsed& used) {
     return !name.empty() && name.size() <= kMaxTransportNameBytes;
   };
   const bool good =
-      used.names.size() <= kMaxTransportsTold && used.passed_over.size() <= kMaxPassedOverKinds &&
+      used.names.size() <= kMaxTransportsReported &&
+      used.passed_over.size() <= kMaxPassedOverKinds &&
       std::all_of(used.names.begin(), used.names.end(), is_name) &&
       std::all_of(used.passed_over.begin(), used.passed_over.end(), [&](const PassedOver& one) {
         return is_name(one.transport) && one.reason.size() <= kMaxPassedOverReasonBytes;
@@ -131,14 +132,15 @@ absl::Status CheckCost(const RankCost& cost, uint64_t shard_bytes, absl::Duratio
 }
 
 void NoteTransports(Turn& turn, Buffer& buffer, TransportsUsed used, EventId event) {
-  std::vector<PassedOver>& told = buffer.replica->passed_over_told;
+  std::vector<PassedOver>& reported = buffer.replica->passed_over_reported;
   std::vector<PassedOver> news;
   for (const PassedOver& one : used.passed_over) {
-    const bool is_told = std::any_of(told.begin(), told.end(), [&](const PassedOver& each) {
-      return each.transport == one.transport && each.reason == one.reason;
-    });
-    if (is_told || told.size() >= kMaxPassedOverKinds) continue;
-    told.push_back(one);
+    const bool is_reported =
+        std::any_of(reported.begin(), reported.end(), [&](const PassedOver& each) {
+          return each.transport == one.transport && each.reason == one.reason;
+        });
+    if (is_reported || reported.size() >= kMaxPassedOverKinds) continue;
+    reported.push_back(one);
     news.push_back(one);
   }
   const std::string over =

@@ -416,7 +416,7 @@ void Reindex(Turn& turn, Buffer& buffer) {
                promising && candidate && !buffer.worker->spot && !buffer.worker->leaving() &&
                    buffer.replica->role != BufferRole::kStaged &&
                    buffer.replica->phase == ReplicaPhase::kHolding);
-  CountPublisher(turn, buffer, MayTellRoot(*buffer.content));
+  CountPublisher(turn, buffer, MaySendRoot(*buffer.content));
   const bool whole = promising && candidate && !buffer.worker->leaving();
   CountInSite(turn, buffer, whole,
               whole && !IsTemporary(buffer.replica->role) && !buffer.worker->spot &&
@@ -460,7 +460,7 @@ bool IsSomewhere(const Version& version, const std::string& form) {
   });
 }
 
-bool MayTellRoot(const Content& content) {
+bool MaySendRoot(const Content& content) {
   return (content.publisher || content.sums.has_value()) && !content.refused;
 }
 

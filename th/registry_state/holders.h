@@ -86,7 +86,7 @@ bool EveryShardOf(const Version& version, const std::string& form, Predicate is_
 // may serve nobody now.
 bool IsSomewhere(const Version& version, const std::string& form);
 // True when the root of its shard may come from who has it, while it is not known.
-bool MayTellRoot(const Content& content);
+bool MaySendRoot(const Content& content);
 // True when the shard's root is unknown and nobody is left who could tell it: no reader can
 // complete it.
 bool IsUnsealable(const Shard& shard);

@@ -219,7 +219,7 @@ absl::Status CheckShard(const Shard& shard) {
     }
     promising += holder->counted_promising;
     staying += holder->counted_staying;
-    publishers += MayTellRoot(*holder->content);
+    publishers += MaySendRoot(*holder->content);
     candidates += holder->indexed.has_value();
     complete += holder->indexed.has_value() && holder->content->complete;
     if (!holder->counted_whole) continue;

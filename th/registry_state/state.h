@@ -133,11 +133,11 @@ struct FillThroughput {
     SourceThroughput report;
     Throughput throughput;
   };
-  absl::Time told_at = absl::InfinitePast();
+  absl::Time reported_at = absl::InfinitePast();
   // From all its sources: at most what it receives, and what it can give on of that.
   double most = 0;
   double passing = 0;
-  std::vector<OfSource> sources;                   // at most kMaxThroughputsTold
+  std::vector<OfSource> sources;                   // at most kMaxThroughputsReported
   absl::Time recheck_at = absl::InfiniteFuture();  // its deadline in RegistryState::deadlines
   // The last source that it left for being slow.
   absl::Time left_at = absl::InfinitePast();
@@ -151,7 +151,7 @@ struct Fill {
   AssignmentId assignment;
   // The reader said at its last join that it pulls from the sources in the shard's edges.
   bool confirmed = false;
-  bool told_empty = false;  // the last AssignSources named nobody
+  bool sent_empty = false;  // the last AssignSources named nobody
   absl::Time grace_ends =
       absl::InfinitePast();  // until then the lack of any holder does not end it
   std::vector<Exclusion> exclusions;
@@ -298,7 +298,7 @@ struct Replica {
   std::string staged_for;      // kStaged: the group's buffer that is to move to what this one holds
   // Why its ranks passed over transports in the last update that moved, and in those since, each
   // reason once: what events have told.
-  std::vector<PassedOver> passed_over_told;
+  std::vector<PassedOver> passed_over_reported;
   std::map<Rank, Buffer*> buffers;
   ReplicaPhase phase = ReplicaPhase::kIdle;
   VersionSequence version;   // meaningless when idle

@@ -34,7 +34,7 @@ struct UnpublishParticipant {
 struct UpdateParticipant {
   bool ready = false;                 // the rank's buffer is drained (ReadyToFill)
   bool began_at_once = false;         // its fill has begun before its ReadyToFill, which is to come
-  bool root_told = false;             // the rank has been sent the root of its shard
+  bool root_sent = false;             // the rank has been sent the root of its shard
   std::optional<absl::Time> done_at;  // when the rank had its whole shard (RankDone)
   // Received bytes by the rank's own count at `done_at`; the group's metrics and copies use them.
   uint64_t from_publisher_bytes = 0;

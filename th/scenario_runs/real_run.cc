@@ -162,9 +162,9 @@ absl::Status RealRun::Prepare(const RealRunOptions& options) {
     }
   }
   TH_RETURN_IF_ERROR(cluster_->Start(from_the_start));
-  TH_RETURN_IF_ERROR(cluster_->Tell(*trainer_, {{"do", "change"}, {"content", 1}}));
+  TH_RETURN_IF_ERROR(cluster_->SendToRanks(*trainer_, {{"do", "change"}, {"content", 1}}));
   if (policy_ == ScenarioPolicy::kSnapshotBroadcast) {  // whose memory is then there
-    TH_RETURN_IF_ERROR(cluster_->Tell(*trainer_, {{"do", "copy"}}));
+    TH_RETURN_IF_ERROR(cluster_->SendToRanks(*trainer_, {{"do", "copy"}}));
   }
   const auto reader = std::find_if(readers_.begin(), readers_.end(),
                                    [](const Reader& r) { return r.group->joined; });
@@ -553,7 +553,7 @@ absl::Status RealRun::FillResult() {
     if (group->calling()) {
       ++result.calls_open;
     } else if (group->joined && !group->gone) {
-      TH_RETURN_IF_ERROR(cluster_->Tell(*group, {{"do", "stats"}}));
+      TH_RETURN_IF_ERROR(cluster_->SendToRanks(*group, {{"do", "stats"}}));
       const std::vector<RankProcess*> ranks = cluster_->RanksOf(*group);
       for (size_t i = 0; i < ranks.size(); ++i) {
         group->ranks[i].bytes_sent = ranks[i]->answer()->value("bytes_sent", uint64_t{0});
@@ -569,14 +569,14 @@ absl::Status RealRun::Verify() {
   if (trainer_->gone || trainer_->calling() || run_.result.versions.empty()) {
     return absl::OkStatus();
   }
-  TH_RETURN_IF_ERROR(cluster_->Tell(*trainer_, {{"do", "sum"}}));
+  TH_RETURN_IF_ERROR(cluster_->SendToRanks(*trainer_, {{"do", "sum"}}));
   std::vector<std::string> sums(scenario_.shards);
   const std::vector<RankProcess*> sources = cluster_->RanksOf(*trainer_);
   for (size_t i = 0; i < scenario_.shards; ++i) sums[i] = sources[i]->answer()->value("sum", "");
   for (const Reader& reader : readers_) {
     const bool holds = reader.label == run_.result.versions.back().label;
     if (!holds || reader.group->gone || reader.group->calling()) continue;
-    TH_RETURN_IF_ERROR(cluster_->Tell(*reader.group, {{"do", "sum"}}));
+    TH_RETURN_IF_ERROR(cluster_->SendToRanks(*reader.group, {{"do", "sum"}}));
     const std::vector<RankProcess*> ranks = cluster_->RanksOf(*reader.group);
     for (size_t i = 0; i < ranks.size(); ++i) {
       if (ranks[i]->answer()->value("sum", "?") == sums[i % scenario_.shards]) continue;

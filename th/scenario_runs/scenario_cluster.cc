@@ -156,8 +156,8 @@ absl::Status ScenarioCluster::RunUntil(absl::Time moment) {
   return absl::OkStatus();
 }
 
-absl::Status ScenarioCluster::Tell(const RealGroup& group, const json& command) {
-  return cluster_->poller().Tell(RanksOf(group), command, kStepTimeout);
+absl::Status ScenarioCluster::SendToRanks(const RealGroup& group, const json& command) {
+  return cluster_->poller().SendToRanks(RanksOf(group), command, kStepTimeout);
 }
 
 absl::StatusOr<double> ScenarioCluster::MeasureFlow(const RealGroup& from, const RealGroup& to) {
@@ -166,16 +166,16 @@ absl::StatusOr<double> ScenarioCluster::MeasureFlow(const RealGroup& from, const
   const std::string address =
       VirtualHosts::AddressOf(plan_.host_of.at(from.family->places[from.number][0].host));
   ProcessPoller& poller = cluster_->poller();
-  TH_RETURN_IF_ERROR(poller.Tell(
+  TH_RETURN_IF_ERROR(poller.SendToRanks(
       {sender}, {{"do", "probe-send"}, {"readers", 1}, {"connections", 1}, {"host", address}},
       kStepTimeout));
   const uint32_t port = sender->answer()->value("port", 0u);
-  TH_RETURN_IF_ERROR(poller.Tell(
+  TH_RETURN_IF_ERROR(poller.SendToRanks(
       {reader}, {{"do", "probe-read"}, {"port", port}, {"connections", 1}, {"host", address}},
       kStepTimeout));
   const double seconds =
       reader->answer()->value("ended_s", 0.0) - reader->answer()->value("started_s", 0.0);
-  TH_RETURN_IF_ERROR(poller.Tell({sender}, {{"do", "probe-end"}}, kStepTimeout));
+  TH_RETURN_IF_ERROR(poller.SendToRanks({sender}, {{"do", "probe-end"}}, kStepTimeout));
   return seconds;
 }
 

@@ -72,7 +72,7 @@ class ScenarioCluster {
   absl::Status RunUntil(absl::Time moment);
 
   // ---- one command to the end, while no call goes on
-  absl::Status Tell(const RealGroup& group, const nlohmann::json& command);
+  absl::Status SendToRanks(const RealGroup& group, const nlohmann::json& command);
   std::vector<RankProcess*> RanksOf(const RealGroup& group) const {
     return cluster_->RanksOf(group.name);
   }

@@ -15,9 +15,9 @@
 namespace th {
 namespace {
 
-constexpr size_t kSlowestRanksTold = 5;
-constexpr size_t kVersionsTold = 12;
-constexpr size_t kLinksTold = 8;
+constexpr size_t kSlowestRanksReported = 5;
+constexpr size_t kVersionsReported = 12;
+constexpr size_t kLinksReported = 8;
 
 double Seconds(absl::Duration time) { return absl::ToDoubleSeconds(time); }
 std::string SecondsText(absl::Duration time) { return absl::StrFormat("%.3f s", Seconds(time)); }
@@ -60,7 +60,7 @@ std::string SlowestRanksTable(const ScenarioResult& result) {
   std::stable_sort(ranks.begin(), ranks.end(), [](const RankResult* a, const RankResult* b) {
     return a->stall.total() > b->stall.total();
   });
-  ranks.resize(std::min(ranks.size(), kSlowestRanksTold));
+  ranks.resize(std::min(ranks.size(), kSlowestRanksReported));
   TextTable table({{"RANK"}, {"ROLE"}, {"STALL", Align::kRight}, {"MOSTLY FOR"}, {"HOST"}});
   for (const RankResult* rank : ranks) {
     size_t most = 0;
@@ -80,8 +80,8 @@ std::string VersionsTable(const ScenarioResult& result) {
                    {"GROUPS MOVED", Align::kRight},
                    {"SLOWEST UPDATE", Align::kRight},
                    {"LAST READER AFTER", Align::kRight}});
-  const size_t told = std::min(result.versions.size(), kVersionsTold);
-  for (size_t i = result.versions.size() - told; i < result.versions.size(); ++i) {
+  const size_t reported = std::min(result.versions.size(), kVersionsReported);
+  for (size_t i = result.versions.size() - reported; i < result.versions.size(); ++i) {
     const VersionResult& version = result.versions[i];
     table.AddRow({version.label, SecondsText(version.published), absl::StrCat(version.groups),
                   UpdateTimeText(version.groups, version.slowest_update),
@@ -105,7 +105,7 @@ std::string LinksTable(const ScenarioResult& result) {
                    {"BYTES", Align::kRight},
                    {"RATE", Align::kRight},
                    {"TIME AT THAT RATE", Align::kRight}});
-  for (size_t i = 0; i < std::min(result.links.size(), kLinksTold); ++i) {
+  for (size_t i = 0; i < std::min(result.links.size(), kLinksReported); ++i) {
     const LinkResult& link = result.links[i];
     const bool moves = link.rate > 0;
     table.AddRow(

@@ -91,10 +91,10 @@ absl::StatusOr<ScenarioRunReport> RunOne(const ScenarioFlags& flags, const std::
   return ScenarioRunReport{swept, std::move(result)};
 }
 
-void TellProgress(size_t done, size_t runs, absl::Time* told_at) {
+void ReportProgress(size_t done, size_t runs, absl::Time* reported_at) {
   const absl::Time now = MonotonicNow();
-  if (now - *told_at < kProgressInterval) return;
-  *told_at = now;
+  if (now - *reported_at < kProgressInterval) return;
+  *reported_at = now;
   std::cerr << done << " of " << runs << " runs\n";
 }
 
@@ -112,7 +112,7 @@ nlohmann::json ToJson(const ScenarioRuns& runs, bool ranks) {
 }
 
 // A run without a read that went well has no time to compare, only what failed.
-void TellEmptyRuns(const std::vector<ScenarioRunReport>& runs) {
+void ReportEmptyRuns(const std::vector<ScenarioRunReport>& runs) {
   for (const ScenarioRunReport& run : runs) {
     if (!run.result.reads.empty()) continue;
     std::cerr << "th: warning: " << ScenarioPolicyName(run.result.policy)
@@ -122,7 +122,7 @@ void TellEmptyRuns(const std::vector<ScenarioRunReport>& runs) {
   }
 }
 
-bool TellViolations(const std::vector<ScenarioRunReport>& runs) {
+bool ReportViolations(const std::vector<ScenarioRunReport>& runs) {
   bool any = false;
   for (const ScenarioRunReport& run : runs) {
     for (const std::string& violation : run.result.violations) {
@@ -184,13 +184,13 @@ absl::StatusOr<ScenarioRuns> RunScenarios(const ScenarioFlags& flags, const std:
     return absl::InvalidArgumentError(absl::StrCat("--svg draws one run, and these are ",
                                                    runs.planned, ": name one policy, no --sweep"));
   }
-  absl::Time told_at = MonotonicNow();
+  absl::Time reported_at = MonotonicNow();
   for (const ScenarioOverrides& setting : settings) {
     for (ScenarioPolicy policy : policies) {
       if (!runs.done.empty() && stopped()) return runs;
       TH_ASSIGN_OR_RETURN(ScenarioRunReport report, RunOne(flags, text, set, setting, policy));
       runs.done.push_back(std::move(report));
-      TellProgress(runs.done.size(), runs.planned, &told_at);
+      ReportProgress(runs.done.size(), runs.planned, &reported_at);
     }
   }
   return runs;
@@ -230,8 +230,8 @@ ExitStatus SimulateScenario(const ScenarioFlags& flags, const Reporter& reporter
     }
   }
   reporter.Report(ToJson(*runs, /*ranks=*/flags.sweep.empty()), TextOf(*runs));
-  TellEmptyRuns(runs->done);
-  const bool violated = TellViolations(runs->done);
+  ReportEmptyRuns(runs->done);
+  const bool violated = ReportViolations(runs->done);
   if (runs->interrupted()) return ExitStatus::kInterrupted;
   return violated ? ExitStatus::kFailed : ExitStatus::kOk;
 }

@@ -132,7 +132,7 @@ void InvariantChecker::Heard(HeardByOperation* heard, const SimulatedProcess* wh
   const bool lies = !lying_groups_.empty() &&
                     lying_groups_.contains({std::string(operation.group), operation.generation});
   if (lies) return;
-  Told& first = (*heard)[{operation, epoch_id}];
+  Reported& first = (*heard)[{operation, epoch_id}];
   const bool anybody_knows =
       std::any_of(first.heard_by.begin(), first.heard_by.end(),
                   [](const SimulatedProcess* process) { return process->alive(); });
@@ -193,14 +193,14 @@ void InvariantChecker::HeardFinished(const SimulatedProcess* who, const GroupOpe
 
 void InvariantChecker::Left(const SimulatedProcess* who) {
   for (HeardByOperation* heard : {&resolved_, &results_, &successes_}) {
-    for (auto& [key, told] : *heard) std::erase(told.heard_by, who);
+    for (auto& [key, reported] : *heard) std::erase(reported.heard_by, who);
   }
 }
 
 void InvariantChecker::Unregistered(const SimulatedProcess* who, const std::string& buffer) {
   for (HeardByOperation* heard : {&resolved_, &results_, &successes_}) {
-    for (auto& [key, told] : *heard) {
-      if (key.first.buffer == buffer) std::erase(told.heard_by, who);
+    for (auto& [key, reported] : *heard) {
+      if (key.first.buffer == buffer) std::erase(reported.heard_by, who);
     }
   }
 }

@@ -119,13 +119,13 @@ class InvariantChecker {
   };
   // An answer that some ranks have heard, who did, and from which state of the server first; that
   // differs only where epochs are compared.
-  struct Told {
+  struct Reported {
     Word word;
     std::vector<const SimulatedProcess*> heard_by;
     uint64_t state = 0;
   };
   // EpochId(): compared across all epochs.
-  using HeardByOperation = std::map<std::pair<GroupOperation, EpochId>, Told>;
+  using HeardByOperation = std::map<std::pair<GroupOperation, EpochId>, Reported>;
   void Heard(HeardByOperation* heard, const SimulatedProcess* who, const GroupOperation& operation,
              EpochId epoch_id, uint64_t state, const Word& word);
   // Every segment of a content, by shard; made when first asked for.

@@ -53,8 +53,8 @@ struct ObservedSession::MessageOf {
   // In another generation of the group a number names another operation.
   template <typename Message>
   Step NewGeneration(absl::string_view name, const Message& message) const {
-    const GroupGeneration told = message.group_generation;
-    if (std::exchange(seen.generation_, told) != told) seen.resolved_.reset();
+    const GroupGeneration reported = message.group_generation;
+    if (std::exchange(seen.generation_, reported) != reported) seen.resolved_.reset();
     return {name, seen.callers_};
   }
 };

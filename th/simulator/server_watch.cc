@@ -120,8 +120,8 @@ void ServerWatch::JudgeEnd(const SimulatedWorker& worker) const {
 }
 
 void ServerWatch::NoteLineageSent(const SimulatedWorker& to, Lineage lineage) {
-  Lineage& told = told_[to.spec().name.group];
-  told = std::max(told, lineage);
+  Lineage& reported = reported_[to.spec().name.group];
+  reported = std::max(reported, lineage);
 }
 
 void ServerWatch::Heard(const SimulatedWorker& from, const WorkerMessage& message,
@@ -299,11 +299,11 @@ void ServerWatch::JudgeResolved(const SimulatedWorker& to, const OperationResolv
 
 void ServerWatch::JudgeFinished(const SimulatedWorker& to, const OperationFinished& finished) {
   const bool published = finished.kind == OperationKind::kPublish && finished.status.ok();
-  const Lineage told = told_[to.spec().name.group];
-  if (published && finished.version.lineage > told && to.buffer_id() == finished.key.buffer) {
+  const Lineage reported = reported_[to.spec().name.group];
+  if (published && finished.version.lineage > reported && to.buffer_id() == finished.key.buffer) {
     cluster_->checker().Violated(absl::StrCat(to.Name(), " publishes ", finished.version.ToString(),
                                               " into lineage ", finished.version.lineage.value,
-                                              " and was sent only lineage ", told.value));
+                                              " and was sent only lineage ", reported.value));
   }
   NoteLineageSent(to, finished.lineage);
   NoteEnd(to, finished);

@@ -112,7 +112,7 @@ class ServerWatch {
   std::map<std::pair<VersionSequence, Digest>, Digest> roots_;           // by version and layout
   std::map<std::pair<BufferAddress, VersionSequence>, Digest> claimed_;  // of publishers
   std::map<const SimulatedWorker*, GroupGeneration> generations_;        // of its group, told last
-  std::map<std::string, Lineage> told_;                                  // by group
+  std::map<std::string, Lineage> reported_;                              // by group
   // The highest lineage that the server knew when it lost its state. Every process that joins for
   // the first time later counts as knowing it.
   Lineage forgotten_;

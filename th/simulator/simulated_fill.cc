@@ -91,12 +91,12 @@ void SimulatedFill::BeginStop() {
   CarryOut();
 }
 
-void SimulatedFill::Stop(bool tell) {
-  tells_sources_ = tell;
+void SimulatedFill::Stop(bool report) {
+  reports_sources_ = report;
   session_.Stop();
   if (std::exchange(closes_late_, false)) {
     for (Link& link : links_) {
-      if (link.open) CloseLink(link, SourceFailure::kClosed, "closed by the reader", tell);
+      if (link.open) CloseLink(link, SourceFailure::kClosed, "closed by the reader", report);
     }
   }
   CarryOut();
@@ -257,9 +257,9 @@ void SimulatedFill::HandlePathBroken(TransferId transfer, const std::string& why
 }
 
 void SimulatedFill::CloseLink(Link& link, SourceFailure failure, const std::string& why,
-                              bool tell) {
+                              bool report) {
   link.open = false;
-  if (tell) {
+  if (report) {
     worker_->cluster().Carry(
         *worker_, link.worker, &link.wire,
         [to = link.worker, transfer = link.transfer] { to->HandlePullClosed(transfer); });
@@ -356,7 +356,7 @@ void SimulatedFill::Do(const FinishPull& finish) {
 void SimulatedFill::Do(const ClosePull& close) {
   Link& link = links_[close.source.value];
   if (!link.open || closes_late_) return;
-  CloseLink(link, SourceFailure::kClosed, "closed by the reader", tells_sources_);
+  CloseLink(link, SourceFailure::kClosed, "closed by the reader", reports_sources_);
 }
 
 // ---- time

@@ -53,7 +53,7 @@ class SimulatedFill {
   // segment of each.
   void BeginStop();
   // Lets all sources go; their messages find nobody any more. `tell`: the sources hear of it.
-  void Stop(bool tell);
+  void Stop(bool report);
   // After a stop of this process: its sources may send again.
   void ContinueAll();
 
@@ -91,7 +91,7 @@ class SimulatedFill {
   bool Is(const Link& link, FillSession::SourceState state) const {
     return link.open && session_.state(link.source) == state;
   }
-  void CloseLink(Link& link, SourceFailure failure, const std::string& why, bool tell);
+  void CloseLink(Link& link, SourceFailure failure, const std::string& why, bool report);
   void GiveUpUnanswered();
   void AskMore(Link& link);
   void FollowSession();
@@ -115,8 +115,8 @@ class SimulatedFill {
   FillSession session_;
   std::deque<Link> links_;  // by the session's number
   std::vector<FillOutput> events_;
-  bool tells_sources_ = true;  // that it closes them
-  bool closes_late_ = false;   // between BeginStop and Stop
+  bool reports_sources_ = true;  // that it closes them
+  bool closes_late_ = false;     // between BeginStop and Stop
   bool ticking_ = false;
   absl::Time asks_nobody_since_ = absl::InfiniteFuture();
 };

@@ -39,7 +39,7 @@ void SimulatedServing::Open(SimulatedWorker* reader, TransferId transfer,
   pull.capability = capability;
   pull.generation = generation;
   if (broken_.contains(address)) {
-    TellClosed(transfer, pull, "connection refused");
+    ReportClosed(transfer, pull, "connection refused");
     pulls_.erase(transfer);
     return;
   }
@@ -184,7 +184,7 @@ void SimulatedServing::Do(TransferId transfer, Pull& pull, const ServingOutput& 
           [reader, transfer, why = close->why] { reader->HandleSourceClosed(transfer, why); });
     }
   } else if (const auto* end = std::get_if<Disconnect>(&output)) {
-    TellClosed(transfer, pull, end->why.empty() ? "the source closed the connection" : end->why);
+    ReportClosed(transfer, pull, end->why.empty() ? "the source closed the connection" : end->why);
     CloseByReader(transfer);
   }
 }
@@ -356,14 +356,14 @@ void SimulatedServing::CloseFlow(Pull& pull) {
   pull.sending.reset();
 }
 
-void SimulatedServing::TellClosed(TransferId transfer, Pull& pull, const std::string& why) {
+void SimulatedServing::ReportClosed(TransferId transfer, Pull& pull, const std::string& why) {
   if (pull.reset) return;
   worker_->cluster().Carry(
       *worker_, pull.reader, &pull.wire,
       [reader = pull.reader, transfer, why] { reader->HandleSourceClosed(transfer, why); });
 }
 
-void SimulatedServing::TellPathBroken(TransferId transfer, Pull& pull) {
+void SimulatedServing::ReportPathBroken(TransferId transfer, Pull& pull) {
   worker_->cluster().Carry(*worker_, pull.reader, &pull.wire, [reader = pull.reader, transfer] {
     reader->HandlePathBroken(transfer, "the link is down");
   });
@@ -374,9 +374,9 @@ void SimulatedServing::Break(const std::string& address, Breakage how) {
   for (auto& [transfer, pull] : pulls_) {
     if (pull.address != address || pull.reset) continue;
     if (how == Breakage::kPath) {
-      TellPathBroken(transfer, pull);
+      ReportPathBroken(transfer, pull);
     } else {
-      TellClosed(transfer, pull, "connection reset");
+      ReportClosed(transfer, pull, "connection reset");
     }
     CloseFlow(pull);
     pull.reset = true;
@@ -386,9 +386,9 @@ void SimulatedServing::Break(const std::string& address, Breakage how) {
   }
 }
 
-void SimulatedServing::BreakAll(bool tell) {
+void SimulatedServing::BreakAll(bool report) {
   for (auto& [transfer, pull] : pulls_) {
-    if (tell) TellClosed(transfer, pull, "connection reset");
+    if (report) ReportClosed(transfer, pull, "connection reset");
     CloseFlow(pull);
   }
   pulls_.clear();

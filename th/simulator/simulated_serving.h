@@ -52,7 +52,7 @@ class SimulatedServing {
   // The buffer is gone, and the session knows.
   void EndAllOf(BufferId buffer);
   // The process is gone; `tell`: its machine resets the connections.
-  void BreakAll(bool tell);
+  void BreakAll(bool report);
 
   // An endpoint that breaks ends its pulls, and takes none until it is mended. kReset: their
   // readers see the source close; kPath: they see that their path to it has broken, and not who
@@ -109,8 +109,8 @@ class SimulatedServing {
   SegmentSum ForgeryOf(const Pull& pull, SegmentSum sum) const;
   void WatchBytes(TransferId transfer, Pull& pull);
   void CloseFlow(Pull& pull);
-  void TellClosed(TransferId transfer, Pull& pull, const std::string& why);
-  void TellPathBroken(TransferId transfer, Pull& pull);
+  void ReportClosed(TransferId transfer, Pull& pull, const std::string& why);
+  void ReportPathBroken(TransferId transfer, Pull& pull);
   SentSegment WhatIsSent(const Pull& pull, const Sending& sent);
 
   SimulatedWorker* const worker_;

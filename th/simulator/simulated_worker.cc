@@ -200,10 +200,10 @@ bool SimulatedWorker::IsStreaming(BufferId buffer) const {
 
 // ---- faults
 
-void SimulatedWorker::CloseEverything(bool tell) {
-  serving_.BreakAll(tell);
+void SimulatedWorker::CloseEverything(bool report) {
+  serving_.BreakAll(report);
   for (auto& [id, holding] : holdings_) {
-    if (holding.fill != nullptr) holding.fill->Stop(tell);
+    if (holding.fill != nullptr) holding.fill->Stop(report);
     holding.fill.reset();
     holding.stopping = false;
     holding.when_stopped.clear();
@@ -328,7 +328,7 @@ void SimulatedWorker::JudgeMessage(const ServerMessage& message) {
     operation.buffer = name->second;
     operation.number = resolved->key.number;
     cluster_->checker().HeardResolved(this, operation, resolved->version.sequence);
-    TellWait(resolved->key.buffer, WaitsFor::kDrain);
+    ReportWait(resolved->key.buffer, WaitsFor::kDrain);
   } else if (auto* finished = std::get_if<OperationFinished>(&message)) {
     const auto name = names_.find(finished->key.buffer);
     if (name == names_.end()) return;
@@ -452,7 +452,7 @@ bool SimulatedWorker::CarryOut() {
     for (auto& [id, holding] : holdings_) {
       if (holding.fill == nullptr) continue;
       for (const FillOutput& event : holding.fill->TakeEvents()) {
-        Tell(id, event);
+        HandleFillOutput(id, event);
         anything = true;
       }
     }
@@ -513,9 +513,9 @@ void SimulatedWorker::Do(SessionOutput output) {
 
 void SimulatedWorker::Do(SendToServer sent) {
   if (auto* ready = std::get_if<ReadyToFill>(&sent.message)) {
-    TellWait(ready->key.buffer, WaitsFor::kSource);
+    ReportWait(ready->key.buffer, WaitsFor::kSource);
   } else if (auto* rank_done = std::get_if<RankDone>(&sent.message)) {
-    TellWait(rank_done->key.buffer, WaitsFor::kGroup);
+    ReportWait(rank_done->key.buffer, WaitsFor::kGroup);
   } else if (auto* start = std::get_if<StartOperation>(&sent.message)) {
     if (start->key.buffer == buffer_id_) newest_operation_ = start->key;
   }
@@ -579,10 +579,10 @@ void SimulatedWorker::JudgeDone(const OperationDone& finished) {
   const OperationFinished& last = last_results_[finished.buffer];
   const bool beside = finished.buffer != buffer_id_;
   const bool staged = beside && !IsStreaming(finished.buffer);
-  const bool told = last.status.ok() && last.kind == finished.kind &&
-                    (staged || last.outcome == finished.outcome) &&
-                    last.version.sequence == finished.version.sequence;
-  cluster_->checker().Expect(told, "tells its caller what the server has not said", Name());
+  const bool reported = last.status.ok() && last.kind == finished.kind &&
+                        (staged || last.outcome == finished.outcome) &&
+                        last.version.sequence == finished.version.sequence;
+  cluster_->checker().Expect(reported, "tells its caller what the server has not said", Name());
   cluster_->checker().Expect(
       finished.not_available != NotAvailableReason::kSeeding || when_seeding_ != WhenSeeding::kWait,
       "is told to ask later, and wanted to wait", Name());

@@ -253,8 +253,8 @@ class SimulatedWorker : public SimulatedProcess {
   // The fill of an operation. Null: it does not go on.
   SimulatedFill* FindFill(const OperationKey& operation);
   bool AnyFillHasEvents() const;
-  void Tell(BufferId buffer, const FillOutput& event);
-  void TellWait(BufferId buffer, WaitsFor what) const;
+  void HandleFillOutput(BufferId buffer, const FillOutput& event);
+  void ReportWait(BufferId buffer, WaitsFor what) const;
   // Its fill asks nothing more, and has stopped after a while; `then` comes first of what waits for
   // that.
   void BeginStop(BufferId buffer, std::function<void()> then);
@@ -264,7 +264,7 @@ class SimulatedWorker : public SimulatedProcess {
   // Now, or after the stop of a fill that was told to.
   void WhenQuiet(BufferId buffer, std::function<void()> task);
   void FreeMemory(BufferId buffer);
-  void CloseEverything(bool tell);
+  void CloseEverything(bool report);
   void Break(SimulatedServing::Breakage how);  // its first endpoint
   void HandleWake() override;
   void NoteGeneration(const ServerMessage& message);
@@ -273,7 +273,7 @@ class SimulatedWorker : public SimulatedProcess {
   void JudgeDone(const OperationDone& finished);
   void JudgeUnpublished(const OperationDone& finished);
   void JudgeCopies();
-  void JudgeStaged(const OperationDone& finished, const OperationFinished& told);
+  void JudgeStaged(const OperationDone& finished, const OperationFinished& reported);
   SimulatedStream* FindStream(BufferId buffer);  // null: it is over
   void BeginStreamUpdate(BufferId buffer, const absl::Status& registered);
   void NoteStreamDone(const OperationDone& finished);

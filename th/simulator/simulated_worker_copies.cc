@@ -91,11 +91,12 @@ void SimulatedWorker::JudgeCopies() {
 }
 
 // `told` is the server's result.
-void SimulatedWorker::JudgeStaged(const OperationDone& finished, const OperationFinished& told) {
+void SimulatedWorker::JudgeStaged(const OperationDone& finished,
+                                  const OperationFinished& reported) {
   const auto here = [](UpdateOutcome outcome) {
     return outcome == UpdateOutcome::kMoved || outcome == UpdateOutcome::kAlreadyThere;
   };
-  cluster_->checker().Expect(here(told.outcome) == here(finished.outcome),
+  cluster_->checker().Expect(here(reported.outcome) == here(finished.outcome),
                              "tells who stages what the server has not said", Name());
   if (!here(finished.outcome)) return;
   // A version that the caller's buffer has already is not staged.

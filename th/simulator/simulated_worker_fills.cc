@@ -28,7 +28,7 @@ bool SimulatedWorker::AnyFillHasEvents() const {
   });
 }
 
-void SimulatedWorker::Tell(BufferId buffer, const FillOutput& event) {
+void SimulatedWorker::HandleFillOutput(BufferId buffer, const FillOutput& event) {
   if (std::holds_alternative<FillFirstWrite>(event)) {
     session_.Handle(event::FirstWrite{buffer}, now());
   } else if (auto* progressed = std::get_if<FillProgressed>(&event)) {
@@ -37,7 +37,7 @@ void SimulatedWorker::Tell(BufferId buffer, const FillOutput& event) {
                                            progressed->throughputs, progressed->transports}},
                     now());
   } else if (std::holds_alternative<FillReceived>(event)) {
-    TellWait(buffer, WaitsFor::kSums);
+    ReportWait(buffer, WaitsFor::kSums);
     session_.Handle(event::AllReceived{buffer}, now());
   } else if (auto* completed = std::get_if<FillCompleted>(&event)) {
     session_.Handle(event::FillCompleted{buffer, completed->root}, now());
@@ -45,7 +45,7 @@ void SimulatedWorker::Tell(BufferId buffer, const FillOutput& event) {
     session_.Handle(event::FillFailed{buffer, failed->why}, now());
   } else if (auto* lost = std::get_if<FillSourceFailed>(&event)) {
     const SimulatedFill* fill = holdings_.at(buffer).fill.get();
-    if (fill != nullptr && !fill->has_source()) TellWait(buffer, WaitsFor::kSource);
+    if (fill != nullptr && !fill->has_source()) ReportWait(buffer, WaitsFor::kSource);
     session_.Handle(event::SourceFailed{buffer, lost->assignment, lost->source, lost->failure,
                                         lost->detail, lost->endpoint},
                     now());
@@ -57,7 +57,7 @@ void SimulatedWorker::Tell(BufferId buffer, const FillOutput& event) {
 }
 
 // Reports a wait of the caller's buffer, or of the copy into which it stages.
-void SimulatedWorker::TellWait(BufferId buffer, WaitsFor what) const {
+void SimulatedWorker::ReportWait(BufferId buffer, WaitsFor what) const {
   if (on_wait == nullptr) return;
   const auto found = holdings_.find(buffer);
   const bool staged = found != holdings_.end() && found->second.IsStaged();
@@ -79,7 +79,7 @@ void SimulatedWorker::Do(const SetSources& set) {
   SimulatedFill* const fill = FindFill(set.operation);
   if (fill == nullptr) return;
   fill->SetSources(set);
-  TellWait(set.buffer, fill->has_source() ? WaitsFor::kBytes : WaitsFor::kSource);
+  ReportWait(set.buffer, fill->has_source() ? WaitsFor::kBytes : WaitsFor::kSource);
 }
 
 void SimulatedWorker::Do(const SetRoot& set) {

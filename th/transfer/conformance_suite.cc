@@ -680,7 +680,7 @@ TEST_P(TransportConformanceTest, CountersCountPayload) {
   EXPECT_EQ(source_->counters().bytes_sent, published_.layout().bytes());
   EXPECT_EQ(reader_->counters().bytes_received, published_.layout().bytes());
   EXPECT_EQ(source_->counters().transfers_served, 1);
-  EXPECT_THAT(holder_.bytes_told(), Ge(1));
+  EXPECT_THAT(holder_.bytes_reported(), Ge(1));
 }
 
 // ---- a reader that is held

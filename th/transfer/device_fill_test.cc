@@ -202,7 +202,7 @@ TEST_F(DeviceFillTest, StopWaitsForTheDeviceAndNothingIsWrittenAfterwards) {
   fill.SetSources(kFirst, {source->AsSource()});
   reader->observer.AwaitFirstWrite();
   // Something is on its way to the device.
-  source->holder.AwaitBytesTold();
+  source->holder.AwaitBytesReported();
   fill.Stop();
   source->holder.AwaitReleased(1);
   fake_.HoldStreams(false);

@@ -379,14 +379,14 @@ TEST_F(DeviceStagingTest, SlotThatCannotBePinnedLeavesItsRoomToAnotherGpu) {
       StorageMemory{.regions = {refused.store()->regions()[0]}, .device = side});
   store->Publish(BufferGeneration(1));
   side->Close();
-  absl::Notification told;
+  absl::Notification reported;
   staging_->CopyOut({.store = store,
                      .device = side,
                      .segment = SegmentIndex(0),
                      .wanted = wanted_,
                      .done = [&](const absl::StatusOr<StagedSegment>& staged) {
                        EXPECT_THAT(staged.status(), StatusIs(absl::StatusCode::kResourceExhausted));
-                       told.Notify();
+                       reported.Notify();
                      }});
   side->AwaitEntered();
   CopyOut(0);
@@ -395,7 +395,7 @@ TEST_F(DeviceStagingTest, SlotThatCannotBePinnedLeavesItsRoomToAnotherGpu) {
   const FakeCuda fake;
   fake.Fail("cuMemHostAlloc", CUDA_ERROR_OUT_OF_MEMORY);
   side->Open();
-  told.WaitForNotification();
+  reported.WaitForNotification();
   EXPECT_OK(Staged(0).status());
 }
 

@@ -182,13 +182,13 @@ TEST_F(DeviceStoreTest, SumsAreNeverTakenOnTheServingThread) {
 TEST_F(DeviceStoreTest, WhoWaitsForASumIsToldWhenTheDeviceHasTakenIt) {
   const auto shard = Shard();
   shard->store()->Publish(kFirst);
-  absl::Notification told;
+  absl::Notification reported;
   ASSERT_NE(shard->store()->NotifyWhenReady(
-                RequestQueue(), [&] { told.Notify(); }, SegmentIndex(0)),
+                RequestQueue(), [&] { reported.Notify(); }, SegmentIndex(0)),
             0);
-  EXPECT_FALSE(told.HasBeenNotified());
+  EXPECT_FALSE(reported.HasBeenNotified());
   ASSERT_OK(shard->store()->Seal(never_).status());
-  EXPECT_TRUE(told.HasBeenNotified());
+  EXPECT_TRUE(reported.HasBeenNotified());
 }
 
 TEST_F(DeviceStoreTest, SegmentsAreCopiedOutWithTheirSum) {

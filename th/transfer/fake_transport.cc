@@ -42,7 +42,7 @@ struct FakePull : std::enable_shared_from_this<FakePull> {
   void AskSums();
   void StepSoon();
   bool owes() const { return !asks.empty() || !sums_asked.empty(); }
-  bool TellSums(bool compute);
+  bool ReportSums(bool compute);
   void Step();
   void Move(SegmentIndex segment);
   void AwaitSegments();
@@ -200,7 +200,7 @@ void FakePull::StepSoon() {
 }
 
 // One step's worth. False when nothing of what is owed is known.
-bool FakePull::TellSums(bool compute) {
+bool FakePull::ReportSums(bool compute) {
   if (sums_asked.empty()) return false;
   std::vector<SegmentSum> sums = store->SumsOf(sums_asked, kSumsInStep, compute);
   if (sums.empty()) return false;
@@ -223,10 +223,10 @@ void FakePull::Step() {
     return Close(SourceFailure::kClosed, "the holder serves this buffer no longer");
   }
   const std::optional<SegmentIndex> segment = store->FirstReady(asks);
-  const bool told = TellSums(/*compute=*/!segment.has_value());
+  const bool reported = ReportSums(/*compute=*/!segment.has_value());
   if (closed) return;
   if (!segment.has_value()) {
-    if (!told && owes()) return AwaitSegments();
+    if (!reported && owes()) return AwaitSegments();
     if (!std::exchange(stepping, true)) Post(&FakePull::Step);
     return;
   }

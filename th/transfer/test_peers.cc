@@ -283,7 +283,7 @@ void TestHolder::AwaitUndecided(size_t count) {
 
 void TestHolder::OnReaderBytes(TransferId, uint64_t bytes_sent_so_far) {
   absl::MutexLock lock(&mu_);
-  bytes_told_ = std::max(bytes_told_, bytes_sent_so_far);
+  bytes_reported_ = std::max(bytes_reported_, bytes_sent_so_far);
 }
 
 void TestHolder::OnReaderReleased(TransferId transfer, uint64_t, const std::string& why) {
@@ -304,10 +304,10 @@ void TestHolder::AwaitReleased(size_t count) {
   AwaitOrFail(mu_, absl::Condition(&enough), "a reader is released");
 }
 
-void TestHolder::AwaitBytesTold() {
+void TestHolder::AwaitBytesReported() {
   absl::MutexLock lock(&mu_);
-  const auto told = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return bytes_told_ > 0; };
-  AwaitOrFail(mu_, absl::Condition(&told), "bytes that the source tells of");
+  const auto reported = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return bytes_reported_ > 0; };
+  AwaitOrFail(mu_, absl::Condition(&reported), "bytes that the source tells of");
 }
 
 std::vector<TransferId> TestHolder::admitted() const {
@@ -320,9 +320,9 @@ std::vector<TransferId> TestHolder::released() const {
   return released_;
 }
 
-uint64_t TestHolder::bytes_told() const {
+uint64_t TestHolder::bytes_reported() const {
   absl::MutexLock lock(&mu_);
-  return bytes_told_;
+  return bytes_reported_;
 }
 
 // ---- TestSink

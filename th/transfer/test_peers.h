@@ -144,12 +144,12 @@ class TestHolder : public HolderDelegate {
   void AwaitUndecided(size_t count);
 
   void AwaitReleased(size_t count);
-  void AwaitBytesTold();  // of any transfer
+  void AwaitBytesReported();  // of any transfer
   std::vector<TransferId> admitted() const;
   std::vector<TransferId> released() const;
   // The reasons why the source ended transfers at once, one for each.
   std::vector<std::string> whys() const;
-  uint64_t bytes_told() const;
+  uint64_t bytes_reported() const;
 
   void OnAdmission(AdmissionRequest request, std::function<void(Admission)> decide) override;
   void OnReaderBytes(TransferId transfer, uint64_t bytes_sent_so_far) override;
@@ -170,7 +170,7 @@ class TestHolder : public HolderDelegate {
   std::vector<TransferId> admitted_ ABSL_GUARDED_BY(mu_);
   std::vector<TransferId> released_ ABSL_GUARDED_BY(mu_);
   std::vector<std::string> whys_ ABSL_GUARDED_BY(mu_);
-  uint64_t bytes_told_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t bytes_reported_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 // Receives into a shard and remembers what happened.

@@ -95,7 +95,7 @@ absl::StatusOr<PassedOver> FromProto(const pb::PassedOver& in) {
 
 pb::TransportsUsed ToProto(const TransportsUsed& used) {
   pb::TransportsUsed out;
-  const size_t names = std::min(used.names.size(), kMaxTransportsTold);
+  const size_t names = std::min(used.names.size(), kMaxTransportsReported);
   for (size_t i = 0; i < names; ++i) {
     out.add_names(CleanText(used.names[i], kMaxTransportNameBytes));
   }
@@ -107,7 +107,7 @@ pb::TransportsUsed ToProto(const TransportsUsed& used) {
 absl::StatusOr<TransportsUsed> FromProto(const pb::TransportsUsed& in) {
   FieldReader reader;
   TransportsUsed out;
-  reader.Each("names", in.names(), kMaxTransportsTold, out.names,
+  reader.Each("names", in.names(), kMaxTransportsReported, out.names,
               [](const std::string& name) -> absl::StatusOr<std::string> { return name; });
   reader.Each("passed_over", in.passed_over(), kMaxPassedOverKinds, out.passed_over,
               [](const pb::PassedOver& one) { return FromProto(one); });

@@ -198,7 +198,7 @@ absl::Duration MessageGenerator::SomeDuration() {
 }
 
 std::vector<SourceThroughput> MessageGenerator::Throughputs() {
-  std::vector<SourceThroughput> throughputs(Below(kMaxThroughputsTold + 1));
+  std::vector<SourceThroughput> throughputs(Below(kMaxThroughputsReported + 1));
   for (SourceThroughput& throughput : throughputs) {
     throughput = {Buffer(), Number(), absl::Microseconds(Below(uint64_t{1} << 40))};
   }
@@ -407,7 +407,7 @@ EventId MessageGenerator::SomeEvent() { return EventId(Coin() ? 0 : Number()); }
 std::optional<TransportsUsed> MessageGenerator::SomeTransports() {
   if (Coin()) return std::nullopt;
   TransportsUsed used;
-  for (uint64_t i = Below(kMaxTransportsTold + 1); i > 0; --i) used.names.push_back(Name());
+  for (uint64_t i = Below(kMaxTransportsReported + 1); i > 0; --i) used.names.push_back(Name());
   for (uint64_t i = Below(3); i > 0; --i) used.passed_over.push_back(SomePassedOver());
   return used;
 }

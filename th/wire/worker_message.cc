@@ -205,7 +205,7 @@ struct Encode {
     out.set_version(in.version.value);
     *out.mutable_segments() = ToProto(in.segments);
     for (const SourceThroughput& throughput : in.throughputs) {
-      if (static_cast<size_t>(out.throughputs_size()) == kMaxThroughputsTold) break;
+      if (static_cast<size_t>(out.throughputs_size()) == kMaxThroughputsReported) break;
       *out.add_throughputs() = ThroughputToProto(throughput);
     }
     if (in.transports.has_value()) *out.mutable_transports() = ToProto(*in.transports);
@@ -345,7 +345,7 @@ absl::StatusOr<WorkerMessage> Decode(const pb::FillProgress& in) {
                    .version = VersionSequence(in.version())};
   reader.Check(in.has_key(), "key", "is missing");
   reader.Nested("segments", FromProto(in.segments()), out.segments);
-  reader.Each("throughputs", in.throughputs(), kMaxThroughputsTold, out.throughputs,
+  reader.Each("throughputs", in.throughputs(), kMaxThroughputsReported, out.throughputs,
               ThroughputFromProto);
   if (in.has_transports()) {
     reader.Nested("transports", FromProto(in.transports()), out.transports.emplace());

@@ -48,7 +48,7 @@ absl::Status MakeFolder(const std::string& folder) {
 }
 
 // For scripts: a line of stdout a version.
-void Tell(const FollowedVersion& followed) {
+void Report(const FollowedVersion& followed) {
   std::cout << "version=" << followed.update.version().ToString()
             << " bytes=" << followed.bytes_received
             << " seconds=" << absl::ToDoubleSeconds(followed.took)
@@ -90,7 +90,7 @@ ExitStatus RunFollow(const FollowFlags& flags) {
                      .when_seeding = ParseWhenSeeding(flags.when_seeding).value(),  // checked
                      .preempt_grace = flags.member.preempt_grace},
                     &stop);
-  const absl::Status status = follower.Run(&Tell);
+  const absl::Status status = follower.Run(&Report);
   if (status.ok()) return ExitStatus::kOk;
   if (follower.could_not_save()) return Fail(status, ExitStatus::kLocalFiles);
   return Fail(ExplainJoin(status), ExitStatusOf(status));

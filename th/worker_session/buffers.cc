@@ -87,7 +87,7 @@ absl::StatusOr<BufferId> AddBuffer(State& state, std::string name, std::string f
   TH_RETURN_IF_ERROR(CanAdd(state, name, form, layout.get()));
   Buffer& buffer = NewBuffer(state, std::move(name), std::move(form), std::move(layout));
   CountApart(state, buffer);
-  state.TellServing(buffer);
+  state.ReportServing(buffer);
   Register(state, buffer, now);
   return buffer.id;
 }
@@ -100,7 +100,7 @@ absl::StatusOr<BufferId> AddCopyBuffer(State& state, const Buffer& original, Buf
   if (role == BufferRole::kStaged) copy.staged_for = original.name;
   CountApart(state, copy);
   state.host_copies[copy.id] = std::move(part);
-  state.TellServing(copy);
+  state.ReportServing(copy);
   Register(state, copy, now);
   return copy.id;
 }
@@ -120,7 +120,7 @@ absl::StatusOr<BufferId> AddStreamBuffer(State& state, std::string name, std::st
   buffer.role = BufferRole::kStreaming;
   buffer.received_in = state.membership.group_generation;
   buffer.unwanted = wanted.Complement(buffer.layout->segment_count());
-  state.TellServing(buffer);
+  state.ReportServing(buffer);
   Register(state, buffer, now);
   return buffer.id;
 }
@@ -139,7 +139,7 @@ absl::Status RemoveBuffer(State& state, BufferId id, absl::Time now) {
     state.Send(UnregisterBuffer{id}, now);
     if (state.link.state == LinkState::kJoining) state.link.unregistered_since.push_back(id);
   }
-  if (buffer->told_ready && !HasNameOfItsOwn(buffer->role)) state.freed.Add(buffer->name);
+  if (buffer->ready_reported && !HasNameOfItsOwn(buffer->role)) state.freed.Add(buffer->name);
   std::erase_if(state.transfers, [id](const auto& entry) { return entry.second == id; });
   state.host_copies.erase(id);
   state.buffers.erase(id);
@@ -178,10 +178,11 @@ void HandleBufferRegistered(State& state, const BufferRegistered& message, absl:
   if (buffer->registered) return;  // the answer to a repeated announcement
   buffer->registered = true;
   buffer->refused = absl::OkStatus();
-  const bool told = std::exchange(buffer->told_ready, true);
-  if (!told && !IsTemporary(buffer->role)) state.Emit(BufferReady{buffer->id, absl::OkStatus()});
+  const bool reported = std::exchange(buffer->ready_reported, true);
+  if (!reported && !IsTemporary(buffer->role))
+    state.Emit(BufferReady{buffer->id, absl::OkStatus()});
   if (buffer->announce_again) Reannounce(state, *buffer, now);
-  TellWhatFollowsTheStart(state, *buffer, now);
+  SendWhatFollowsTheStart(state, *buffer, now);
   Pump(state, *buffer, now);
 }
 

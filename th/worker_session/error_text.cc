@@ -46,11 +46,11 @@ std::string SourcesText(const std::vector<FailedSource>& sources, absl::string_v
       others.push_back(&*source);
     }
   }
-  const bool told = !last.detail.empty() && absl::StrContains(cause, last.detail);
-  if (told && last.address.empty() && others.empty()) return "";
+  const bool said = !last.detail.empty() && absl::StrContains(cause, last.detail);
+  if (said && last.address.empty() && others.empty()) return "";
   std::string text = absl::StrCat("source ", last.name.ToString());
   if (!last.address.empty()) absl::StrAppend(&text, " (", last.transport, " ", last.address, ")");
-  if (!told) absl::StrAppend(&text, " ", What(last));
+  if (!said) absl::StrAppend(&text, " ", What(last));
   if (tries > 1) absl::StrAppend(&text, ", tried ", tries, " times");
   if (others.empty()) return text;
   std::vector<std::string> named;

@@ -24,11 +24,11 @@ Operation* FillOf(Buffer& buffer) {
 // kMaxSegments a range, of which there are at most 1,024 (more lose their shortest).
 constexpr uint64_t kBytesOfProgress = 56;
 constexpr uint64_t kBytesOfRange = 8;
-constexpr uint64_t kMaxRangesTold = 1024;
+constexpr uint64_t kMaxRangesReported = 1024;
 constexpr uint64_t kBytesOfThroughput = 40;
 constexpr uint64_t kBytesOfFraming = 3;  // of a nested message or text of up to 16 KiB
 uint64_t CostOf(const SegmentSet& segments, size_t throughputs) {
-  return kBytesOfProgress + kBytesOfRange * std::min(segments.ranges().size(), kMaxRangesTold) +
+  return kBytesOfProgress + kBytesOfRange * std::min(segments.ranges().size(), kMaxRangesReported) +
          kBytesOfThroughput * throughputs;
 }
 // The last two, of a shard that is received whole, always fit.
@@ -49,19 +49,19 @@ absl::Duration ProgressPause(const State& state, const UpdateOperation& update, 
 }
 
 // The bytes and times of each source since progress was reported last.
-std::vector<SourceThroughput> ThroughputsSinceTold(const UpdateOperation& update) {
+std::vector<SourceThroughput> ThroughputsSinceSent(const UpdateOperation& update) {
   std::vector<SourceThroughput> since;
   for (const SourceThroughput& throughput : update.throughputs) {
     SourceThroughput next = throughput;
-    for (const SourceThroughput& told : update.throughputs_told) {
+    for (const SourceThroughput& sent : update.throughputs_sent) {
       // A source that was opened again counts from zero again.
-      if (told.source != throughput.source || told.waited > throughput.waited ||
-          told.bytes > throughput.bytes)
+      if (sent.source != throughput.source || sent.waited > throughput.waited ||
+          sent.bytes > throughput.bytes)
         continue;
-      next.bytes -= told.bytes;
-      next.waited -= told.waited;
+      next.bytes -= sent.bytes;
+      next.waited -= sent.waited;
     }
-    if (next.waited > absl::ZeroDuration() && since.size() < kMaxThroughputsTold)
+    if (next.waited > absl::ZeroDuration() && since.size() < kMaxThroughputsReported)
       since.push_back(next);
   }
   return since;
@@ -76,7 +76,7 @@ SegmentSet SettledOf(const Buffer& buffer) {
 }
 
 bool FitsProgress(const Buffer& buffer, const UpdateOperation& update) {
-  return CostOf(SettledOf(buffer), ThroughputsSinceTold(update).size()) <=
+  return CostOf(SettledOf(buffer), ThroughputsSinceSent(update).size()) <=
          ProgressBytesLeft(update);
 }
 
@@ -90,10 +90,10 @@ uint64_t CostOf(const TransportsUsed& transports) {
 }
 
 // The transports that the server has not heard of, where that costs little of what is left.
-std::optional<TransportsUsed> TransportsToTell(const State& state, const Buffer& buffer,
+std::optional<TransportsUsed> TransportsToSend(const State& state, const Buffer& buffer,
                                                const UpdateOperation& update) {
   const bool is_heard = state.joined() && buffer.registered;
-  if (!is_heard || update.transports == update.transports_told) return std::nullopt;
+  if (!is_heard || update.transports == update.transports_sent) return std::nullopt;
   if (CostOf(update.transports) > ProgressBytesLeft(update) / 4) return std::nullopt;
   return update.transports;
 }
@@ -101,14 +101,14 @@ std::optional<TransportsUsed> TransportsToTell(const State& state, const Buffer&
 void SendProgress(State& state, Buffer& buffer, Operation& fill, absl::Time now) {
   UpdateOperation& update = fill.update();
   FillProgress progress{fill.key, buffer.version.sequence, SettledOf(buffer),
-                        ThroughputsSinceTold(update)};
+                        ThroughputsSinceSent(update)};
   uint64_t bytes = CostOf(progress.segments, progress.throughputs.size());
-  update.throughputs_told = update.throughputs;
+  update.throughputs_sent = update.throughputs;
   update.progress_waits = false;
   update.progress_bytes += bytes;
-  progress.transports = TransportsToTell(state, buffer, update);
+  progress.transports = TransportsToSend(state, buffer, update);
   if (progress.transports.has_value()) {
-    update.transports_told = *progress.transports;
+    update.transports_sent = *progress.transports;
     bytes += CostOf(*progress.transports);
     update.progress_bytes += CostOf(*progress.transports);
   }
@@ -222,8 +222,8 @@ void NoteSourceFailed(State& state, Buffer& buffer, SourceFailed failed, const E
     if (update.progress_waits && FitsProgress(buffer, update))
       SendProgress(state, buffer, *fill, now);
     state.Send(std::move(failed), now);
-  } else if (update.untold_failures.size() < kMaxFailedSourcesKept) {
-    update.untold_failures.push_back(std::move(failed));
+  } else if (update.unsent_failures.size() < kMaxFailedSourcesKept) {
+    update.unsent_failures.push_back(std::move(failed));
   }
 }
 

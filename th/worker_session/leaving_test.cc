@@ -96,9 +96,9 @@ TEST_F(LeavingTest, ReadersOfABufferThatFillsEndTheirSegmentToo) {
 
 TEST_F(LeavingTest, ANoticeIsToldAndKept) {
   ASSERT_OK(worker_.Handle(event::Preempt{absl::Seconds(30)}).status);
-  const auto told = worker_.TakeSent<Preempt>();
-  ASSERT_THAT(told, SizeIs(1));
-  EXPECT_EQ(told[0].deadline, absl::Seconds(30));
+  const auto reported = worker_.TakeSent<Preempt>();
+  ASSERT_THAT(reported, SizeIs(1));
+  EXPECT_EQ(reported[0].deadline, absl::Seconds(30));
   worker_.Pass(absl::Seconds(30) - absl::Milliseconds(1));
   EXPECT_TRUE(worker_.session.joined());
   EXPECT_THAT(worker_.TakeSent<Leave>(), IsEmpty());
@@ -146,9 +146,9 @@ TEST_F(LeavingTest, ANoticeDuringTheJoinIsToldAfterIt) {
   ASSERT_OK(worker_.Handle(event::Preempt{absl::Seconds(30)}).status);
   worker_.Pass(absl::Seconds(1));
   worker_.Say(worker_.JoinedAnswer(Epoch(1)));
-  const auto told = worker_.TakeSent<Preempt>();
-  ASSERT_THAT(told, SizeIs(1));
-  EXPECT_EQ(told[0].deadline, absl::Seconds(29));
+  const auto reported = worker_.TakeSent<Preempt>();
+  ASSERT_THAT(reported, SizeIs(1));
+  EXPECT_EQ(reported[0].deadline, absl::Seconds(29));
 }
 
 TEST_F(LeavingTest, ANoticeThatTheJoinToldIsNotToldAgain) {

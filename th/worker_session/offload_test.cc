@@ -305,9 +305,9 @@ TEST_F(OffloadTest, AfterADrainThatTheServerDidNotBeginItHearsWhatIsHeld) {
                  absl::DeadlineExceededError("a rank is missing"));
   EXPECT_THAT(TheDone().status, StatusIs(absl::StatusCode::kDeadlineExceeded));
   EXPECT_EQ(State(), BufferState::kWritable);
-  const auto told = worker_.TakeSent<RegisterBuffer>();
-  ASSERT_THAT(told, SizeIs(1));
-  EXPECT_FALSE(told[0].buffer.held.has_value());
+  const auto reported = worker_.TakeSent<RegisterBuffer>();
+  ASSERT_THAT(reported, SizeIs(1));
+  EXPECT_FALSE(reported[0].buffer.held.has_value());
 }
 
 TEST_F(OffloadTest, AnUpdateWaitsForItsCopyHoweverLongTheMemoryTakes) {

@@ -181,7 +181,7 @@ absl::Status CanBegin(const State& state, const Buffer& buffer, absl::Duration t
     return absl::ResourceExhaustedError(absl::StrCat(
         kMaxOperationsAhead, " operations of this buffer are unfinished; wait for one to end"));
   }
-  if (buffer.operations.size() >= kMaxOperationsUntold) {
+  if (buffer.operations.size() >= kMaxOperationsUnsent) {
     return absl::ResourceExhaustedError(
         absl::StrCat("the server is away and has ", buffer.operations.size(),
                      " operations of this buffer to hear of; wait for it to come back"));
@@ -212,7 +212,7 @@ void SendAbout(State& state, const Buffer& buffer, WorkerMessage message, absl::
 
 bool MayBeAskedAbout(const State& state, const Buffer& buffer) {
   if (buffer.registered) return true;
-  return buffer.role == BufferRole::kStreaming && buffer.announced && !buffer.told_ready &&
+  return buffer.role == BufferRole::kStreaming && buffer.announced && !buffer.ready_reported &&
          state.options.ranks == 1;
 }
 
@@ -248,9 +248,9 @@ void NoteEvent(Operation& operation, EventId event) {
 }
 
 void SendRankFailed(State& state, const Buffer& buffer, Operation& operation, absl::Time now) {
-  if (!operation.told || operation.orphaned || operation.failure_told) return;
+  if (!operation.start_sent || operation.orphaned || operation.failure_sent) return;
   if (!state.joined() || !buffer.registered) return;
-  operation.failure_told = true;
+  operation.failure_sent = true;
   const UpdateOperation* update = operation.if_update();
   const bool undefined = update != nullptr && (update->wrote || update->before.undefined);
   state.Send(RankFailed{operation.key, operation.verdict->status, undefined}, now);
@@ -285,10 +285,10 @@ void End(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
   operation.detached = true;
   // A failed publish is kept small for a server that is away: it was not published and never will
   // be.
-  if (!verdict.status.ok() && BytesOf(operation.start.attributes) > kMaxAttributesUntold) {
+  if (!verdict.status.ok() && BytesOf(operation.start.attributes) > kMaxAttributesUnsent) {
     operation.start.attributes.clear();
   }
-  state.TellServing(buffer);
+  state.ReportServing(buffer);
   const HostCopy* copy = state.FindHostCopy(buffer.id);
   const bool has_caller = copy == nullptr || copy->kept() == nullptr;
   if (has_caller) state.Emit(std::move(done));
@@ -316,8 +316,8 @@ void AskAgain(Buffer& buffer, Operation& operation, absl::Time now) {
   buffer.next_number = buffer.next_number.Next();
   operation.start.key = operation.key;
   operation.timeout_at = now + std::min(operation.start.timeout, kMaxOperationTimeout);
-  operation.told = false;
-  operation.failure_told = false;
+  operation.start_sent = false;
+  operation.failure_sent = false;
 }
 
 void Reannounce(State& state, Buffer& buffer, absl::Time now) {

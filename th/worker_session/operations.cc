@@ -20,7 +20,7 @@ void AdvanceDrain(State& state, Buffer& buffer, absl::Time now) {
   if (buffer.contract.state() != BufferState::kDraining || WaitsForSeal(buffer, now)) return;
   MutabilityContract::DrainStep step = buffer.contract.Advance(now);
   buffer.drain_cut = step.cut;
-  state.TellServing(buffer);
+  state.ReportServing(buffer);
   if (!step.to_cut.empty()) state.Emit(CutReaders{buffer.id, std::move(step.to_cut)});
 }
 
@@ -155,8 +155,8 @@ void HearEndWhileCopying(Buffer& buffer, Operation& operation, const OperationFi
   NoteEndWhileCopying(buffer, operation, VerdictOf(message));
 }
 
-void ConcludeAsTold(State& state, Buffer& buffer, Operation& operation,
-                    const OperationFinished& message, absl::Time now) {
+void ConcludeAsReported(State& state, Buffer& buffer, Operation& operation,
+                        const OperationFinished& message, absl::Time now) {
   if (GaveUpPublication(buffer, operation) && message.status.ok()) {
     SendAbout(state, buffer, BufferReset{buffer.id}, now);
   }
@@ -189,7 +189,7 @@ Operation* UpdateFor(State& state, const OperationKey& key) {
 }
 
 // Tells how far the operation is, which its start does not say.
-void TellProgress(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
+void ReportProgress(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
   if (HasDrained(operation)) {
     SendRankDone(state, buffer, operation, now);
   } else if (operation.if_update() != nullptr) {
@@ -202,22 +202,22 @@ void TellProgress(State& state, Buffer& buffer, Operation& operation, absl::Time
 }
 
 // Tells all of one operation. Of one whose start goes ahead of the answer to the registration the
-// rest follows that answer (TellWhatFollowsTheStart).
-void Tell(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
-  operation.told = true;
+// rest follows that answer (SendWhatFollowsTheStart).
+void SendOperation(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
+  operation.start_sent = true;
   const UpdateOperation* update = operation.if_update();
   if (update == nullptr || !update->failed_unstarted) SendStart(state, buffer, operation, now);
-  if (buffer.registered) TellProgress(state, buffer, operation, now);
+  if (buffer.registered) ReportProgress(state, buffer, operation, now);
 }
 
 // In the order of their numbers, and no more at a time than the server queues.
-void TellOperations(State& state, Buffer& buffer, absl::Time now) {
+void SendOperations(State& state, Buffer& buffer, absl::Time now) {
   if (!state.joined() || !MayBeAskedAbout(state, buffer)) return;
   size_t ahead = 0;
   for (Operation& operation : buffer.operations) {
     if (operation.orphaned) continue;
     if (++ahead > kMaxOperationsAhead) return;
-    if (!operation.told) Tell(state, buffer, operation, now);
+    if (!operation.start_sent) SendOperation(state, buffer, operation, now);
   }
 }
 
@@ -243,7 +243,7 @@ Footprint FootprintOf(const Buffer& buffer) {
 }  // namespace
 
 void Pump(State& state, Buffer& buffer, absl::Time now) {
-  TellOperations(state, buffer, now);
+  SendOperations(state, buffer, now);
   // A step may begin a drain that nobody holds up, or end an operation before its own: again, until
   // nothing changes.
   for (int pass = 0; pass < kMaxPumpPasses; ++pass) {
@@ -254,14 +254,14 @@ void Pump(State& state, Buffer& buffer, absl::Time now) {
   }
   buffer.operations.remove_if(Settled);
   // One that is settled makes room for another at the server.
-  TellOperations(state, buffer, now);
-  state.TellServing(buffer);
+  SendOperations(state, buffer, now);
+  state.ReportServing(buffer);
   DecideHeldAdmissions(state, now);
 }
 
-void TellWhatFollowsTheStart(State& state, Buffer& buffer, absl::Time now) {
+void SendWhatFollowsTheStart(State& state, Buffer& buffer, absl::Time now) {
   for (Operation& operation : buffer.operations) {
-    if (operation.told && !operation.orphaned) TellProgress(state, buffer, operation, now);
+    if (operation.start_sent && !operation.orphaned) ReportProgress(state, buffer, operation, now);
   }
 }
 
@@ -328,7 +328,7 @@ void HandleFinished(State& state, const OperationFinished& message, absl::Time n
     }
     return;
   }
-  ConcludeAsTold(state, *buffer, *operation, message, now);
+  ConcludeAsReported(state, *buffer, *operation, message, now);
 }
 
 void HandleRoot(State& state, const RootKnown& message) {
@@ -347,14 +347,14 @@ void HandlePublicationRefused(State& state, const PublicationRefused& message, a
   Pump(state, *buffer, now);
 }
 
-void ForgetTold(State& state) {
+void ForgetSent(State& state) {
   for (auto& [id, buffer] : state.buffers) {
     buffer.announced = false;
     buffer.registered = false;
     for (Operation& operation : buffer.operations) {
-      operation.told = TH_MUTATE(kForgetUnfinishedOperations, false, operation.told);
-      operation.failure_told = false;
-      if (operation.kind() == OperationKind::kUpdate) operation.update().transports_told = {};
+      operation.start_sent = TH_MUTATE(kForgetUnfinishedOperations, false, operation.start_sent);
+      operation.failure_sent = false;
+      if (operation.kind() == OperationKind::kUpdate) operation.update().transports_sent = {};
     }
   }
 }
@@ -367,7 +367,7 @@ void NoteOtherServer(State& state) {
       UpdateOperation& update = operation.update();
       update.assignment = AssignmentId();
       update.held_assignment.reset();
-      update.untold_failures.clear();
+      update.unsent_failures.clear();
     }
   }
 }

@@ -16,7 +16,7 @@ namespace th::session {
 void Pump(State& state, Buffer& buffer, absl::Time now);
 // Tells how far the operations are whose starts went ahead of the answer to the buffer's
 // registration, which has just come: until then nothing else could be said of them.
-void TellWhatFollowsTheStart(State& state, Buffer& buffer, absl::Time now);
+void SendWhatFollowsTheStart(State& state, Buffer& buffer, absl::Time now);
 void PumpAll(State& state, absl::Time now);
 
 // Ends what nobody ended in time, sends progress that is due, goes on with drains.
@@ -30,7 +30,7 @@ void HandleRoot(State& state, const RootKnown& message);
 void HandlePublicationRefused(State& state, const PublicationRefused& message, absl::Time now);
 
 // The stream is gone: what was told in it counts as untold.
-void ForgetTold(State& state);
+void ForgetSent(State& state);
 // Another server answers from now on. It knows neither the assignments of the one before nor what a
 // publish that has no name yet holds.
 void NoteOtherServer(State& state);

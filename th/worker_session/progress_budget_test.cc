@@ -47,7 +47,7 @@ struct Arrival {
   const char* name;
   uint64_t holes;  // that stay open until the last second
   size_t least_messages;
-  int told_after;  // something is told later than this second, before the end
+  int reported_after;  // something is told later than this second, before the end
 };
 
 class ProgressBudgetTest : public ::testing::TestWithParam<Arrival> {
@@ -94,8 +94,8 @@ TEST_P(ProgressBudgetTest, IsKeptOverTwoThousandSecondsAndTheEndIsTold) {
     const SegmentSet held = HeldAt(second);
     worker_.Handle(event::FillProgressed{buffer_, {held, held.count() * kMinSegmentBytes}});
     worker_.Pass(absl::Seconds(1));
-    for (const FillProgress& told : worker_.TakeSent<FillProgress>()) {
-      bytes += WireBytes(told);
+    for (const FillProgress& reported : worker_.TakeSent<FillProgress>()) {
+      bytes += WireBytes(reported);
       ++messages;
       last = second;
     }
@@ -106,10 +106,10 @@ TEST_P(ProgressBudgetTest, IsKeptOverTwoThousandSecondsAndTheEndIsTold) {
   const auto end = worker_.TakeSent<FillProgress>();
   ASSERT_FALSE(end.empty());
   EXPECT_EQ(end.back().segments, SegmentSet::AllOf(kSegments));
-  for (const FillProgress& told : end) bytes += WireBytes(told);
+  for (const FillProgress& reported : end) bytes += WireBytes(reported);
   EXPECT_LE(bytes, uint64_t{32} << 10);
   EXPECT_GE(messages, GetParam().least_messages);
-  EXPECT_GE(last, GetParam().told_after);
+  EXPECT_GE(last, GetParam().reported_after);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ProgressBudgetTest,

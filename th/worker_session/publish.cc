@@ -41,7 +41,7 @@ void Name(State& state, Buffer& buffer, const VersionInfo& version) {
   (void)buffer.contract.SetPublishedVersion(version.sequence);
   buffer.version = version;
   buffer.group_committed = true;
-  state.TellServing(buffer);
+  state.ReportServing(buffer);
   state.Emit(StartSealing{buffer.id, version.sequence, buffer.contract.generation()});
 }
 
@@ -93,9 +93,9 @@ absl::Status BeginPublish(State& state, Buffer& buffer, CallId call, PublishRequ
   return absl::OkStatus();
 }
 
-Verdict JudgeFinishedPublish(const Operation& operation, Verdict told) {
-  if (told.status.ok()) told.status = CheckAnswer(operation, told.version);
-  return told;
+Verdict JudgeFinishedPublish(const Operation& operation, Verdict heard) {
+  if (heard.status.ok()) heard.status = CheckAnswer(operation, heard.version);
+  return heard;
 }
 
 void PumpPublish(State& state, Buffer& buffer, Operation& operation, absl::Time now) {

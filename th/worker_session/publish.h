@@ -16,7 +16,7 @@ absl::Status BeginPublish(State& state, Buffer& buffer, CallId call, PublishRequ
                           absl::Time now);
 // The verdict on the publish that the server has told: an error where it cannot be the answer to
 // this one (INTERNAL), so that the buffer never gets another version's name.
-Verdict JudgeFinishedPublish(const Operation& operation, Verdict told);
+Verdict JudgeFinishedPublish(const Operation& operation, Verdict heard);
 // Takes the step that the verdict allows, if there is one.
 void PumpPublish(State& state, Buffer& buffer, Operation& operation, absl::Time now);
 

@@ -44,7 +44,7 @@ void BackOff(State& state, const absl::Status& why, absl::Duration at_least, abs
   link.answer_deadline = absl::InfiniteFuture();
   link.state = LinkState::kBackoff;
   ++link.failed_attempts;
-  ForgetTold(state);
+  ForgetSent(state);
 }
 
 void GiveUpAttempt(State& state, const absl::Status& why, absl::Time now) {
@@ -110,7 +110,7 @@ absl::Duration NoticeLeft(const State& state, absl::Time now) {
 }
 
 // Before anything is registered: a name may have been freed and taken again.
-void TellWhatTheJoinDidNot(State& state, absl::Time now) {
+void SendWhatTheJoinDidNot(State& state, absl::Time now) {
   for (const BufferId id : std::exchange(state.link.unregistered_since, {})) {
     state.Send(UnregisterBuffer{id}, now);
   }
@@ -195,7 +195,7 @@ void HandleJoined(State& state, const Joined& message, absl::Time now) {
         now);
   }
   state.membership.group_generation = message.group_generation;
-  TellWhatTheJoinDidNot(state, now);
+  SendWhatTheJoinDidNot(state, now);
   AnnounceNewBuffers(state, now);
   ResendCommands(state, now);
 }
@@ -233,16 +233,16 @@ void HandleGroupChanged(State& state, const GroupChanged& message, absl::Time no
 
 void EndSession(State& state, absl::Status status, ErrorCode code, absl::Time now) {
   if (state.ending()) return;
-  const absl::Status told = status.ok() ? absl::CancelledError("the worker left") : status;
+  const absl::Status ended = status.ok() ? absl::CancelledError("the worker left") : status;
   if (state.link.state != LinkState::kIdle && state.link.state != LinkState::kBackoff) {
     state.Emit(CloseStream{});
   }
   state.link.state = LinkState::kEnding;
   state.end_status = status.ok() ? status : RefuseVerb(state, code, status);
-  RefuseHeldAdmissions(state, told);
-  EndCommands(state, told);
+  RefuseHeldAdmissions(state, ended);
+  EndCommands(state, ended);
   for (auto& [id, buffer] : state.buffers) {
-    OrphanOperations(buffer, told, code);
+    OrphanOperations(buffer, ended, code);
     buffer.seal_by = now;
     // Refused where there is nothing to take back.
     (void)buffer.contract.Unpublish(now, std::max(state.finish_by - now, absl::ZeroDuration()));

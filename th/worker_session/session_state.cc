@@ -60,11 +60,11 @@ void State::Send(WorkerMessage message, absl::Time now) {
   Emit(SendToServer{std::move(message)});
 }
 
-void State::TellServing(Buffer& buffer) {
+void State::ReportServing(Buffer& buffer) {
   const ServingChanged current{buffer.id, buffer.contract.state(), buffer.contract.version(),
                                buffer.contract.generation()};
-  if (buffer.told_serving == current) return;
-  buffer.told_serving = current;
+  if (buffer.serving_reported == current) return;
+  buffer.serving_reported = current;
   Emit(current);
 }
 

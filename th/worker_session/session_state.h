@@ -58,9 +58,9 @@ inline constexpr size_t kMaxHeldAdmissions = 256;
 inline constexpr size_t kMaxOperationsAhead = 8;
 // Operations of one buffer that ended here while the server was away and that it has to hear of: a
 // trainer goes on for so many verbs without one.
-inline constexpr size_t kMaxOperationsUntold = 2560;
+inline constexpr size_t kMaxOperationsUnsent = 2560;
 // The limit on the attributes of each of these.
-inline constexpr size_t kMaxAttributesUntold = 1024;
+inline constexpr size_t kMaxAttributesUnsent = 1024;
 // The limit on passes over a buffer's operations in one event. Each operation
 // goes through at most ten changes (verdict, end, drain, phases), so eight of them never need more.
 inline constexpr int kMaxPumpPasses = 96;
@@ -219,7 +219,7 @@ struct UpdateOperation {
   std::map<BufferAddress, AssignedSource> sources;  // of the current assignment
   std::string why_no_source;
   std::vector<FailedSource> failed_sources;
-  std::vector<SourceFailed> untold_failures;  // happened without a server
+  std::vector<SourceFailed> unsent_failures;  // happened without a server
   BeforeUpdate before;
   bool fill_began = false;
   bool wrote = false;
@@ -229,9 +229,9 @@ struct UpdateOperation {
   bool progress_waits = false;
   std::vector<SourceThroughput>
       throughputs;  // as the driver reported them last: since each was opened
-  std::vector<SourceThroughput> throughputs_told;  // the same when progress was told last
+  std::vector<SourceThroughput> throughputs_sent;  // the same when progress was told last
   TransportsUsed transports;                       // as the driver reported them last
-  TransportsUsed transports_told;                  // to this server
+  TransportsUsed transports_sent;                  // to this server
   uint64_t progress_bytes = 0;                     // that the progress told so far has cost
   absl::Time resolved_at = absl::InfiniteFuture();
   absl::Time sourced_at = absl::InfiniteFuture();
@@ -246,10 +246,10 @@ struct Operation {
   absl::Time started;
   absl::Time timeout_at;
   std::optional<Verdict> verdict;
-  bool detached = false;  // the caller has its result; kept until the server has heard it
-  bool orphaned = false;  // of an older numbering: the server knows nothing of it
-  bool told = false;      // its start, in this membership
-  bool failure_told = false;
+  bool detached = false;    // the caller has its result; kept until the server has heard it
+  bool orphaned = false;    // of an older numbering: the server knows nothing of it
+  bool start_sent = false;  // its start, in this membership
+  bool failure_sent = false;
   EventId event;  // the newest that a server gave it
   RankCost cost;  // as RankDone tells it
   std::variant<PublishOperation, UnpublishOperation, UpdateOperation> part;  // by its kind
@@ -284,7 +284,7 @@ struct Buffer {
   bool announced = false;       // told to the server on this stream
   bool registered = false;      // and answered: it may be spoken of
   bool announce_again = false;  // something changed before it was answered
-  bool told_ready = false;      // BufferReady was given out
+  bool ready_reported = false;  // BufferReady was given out
   absl::Status refused;         // the server's refusal of the buffer
 
   VersionInfo version;  // what the contract's version stands for; its label alone until named
@@ -305,7 +305,7 @@ struct Buffer {
   OperationNumber next_number{1};
   std::list<Operation> operations;  // in order of their numbers; references stay valid
   std::optional<FinishedOperation> last_finished;
-  std::optional<ServingChanged> told_serving;
+  std::optional<ServingChanged> serving_reported;
 };
 
 // ---- copies in host memory; host_copy.h has their steps
@@ -420,7 +420,7 @@ struct State {
   // To the server if there is one; what it has to know is said again after a join.
   void Send(WorkerMessage message, absl::Time now);
   // Tells the driver when state, version or generation differ from what it was told last.
-  void TellServing(Buffer& buffer);
+  void ReportServing(Buffer& buffer);
   // The beginning of every error text of this session.
   ErrorText Error(ErrorCode code) const;
 };

@@ -322,9 +322,9 @@ TEST_F(StreamSessionTest, OfAPartOnlyWhatIsWantedIsMissing) {
   worker.Drop();
   worker.Handle(event::FillProgressed{*part, {FirstSegments(1), 4096}});
   worker.Pass(absl::Seconds(2));
-  const auto told = worker.TakeSent<FillProgress>();
-  ASSERT_THAT(told, SizeIs(1));
-  EXPECT_EQ(told[0].segments.count(), kTestSegments - 2);
+  const auto reported = worker.TakeSent<FillProgress>();
+  ASSERT_THAT(reported, SizeIs(1));
+  EXPECT_EQ(reported[0].segments.count(), kTestSegments - 2);
   EXPECT_THAT(worker.session.Describe(*part), HasSubstr("1 of 3 segments"));
   worker.Handle(event::FillFailed{*part, absl::DataLossError("no")});
   worker.Handle(event::FillStopped{*part});

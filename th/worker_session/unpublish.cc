@@ -100,7 +100,7 @@ void NoteDrained(State& state, Buffer& buffer, Operation& operation, absl::Time 
     Reannounce(state, buffer, now);
   } else if (operation.orphaned) {
     Reannounce(state, buffer, now);  // it was announced as published when its group counted anew
-  } else if (operation.told) {
+  } else if (operation.start_sent) {
     SendRankDone(state, buffer, operation, now);
   }
 }
@@ -118,7 +118,7 @@ void ConcludeWithoutServer(Buffer& buffer, Operation& operation) {
 }
 
 // A lost publication is told by the unpublish that ends it.
-void TellLost(Buffer& buffer, Operation& operation) {
+void ReportLost(Buffer& buffer, Operation& operation) {
   if (!buffer.lost.has_value()) return;
   if (operation.verdict->status.ok()) {
     operation.verdict->status = *buffer.lost;
@@ -155,7 +155,7 @@ void PumpUnpublish(State& state, Buffer& buffer, Operation& operation, absl::Tim
     ConcludeWithoutServer(buffer, operation);
   }
   if (!operation.verdict.has_value()) return;
-  TellLost(buffer, operation);
+  ReportLost(buffer, operation);
   End(state, buffer, operation, now);
 }
 

@@ -85,7 +85,7 @@ void BeginFill(State& state, Buffer& buffer, Operation& operation, absl::Time no
   buffer.group_committed = false;
   update.phase = UpdatePhase::kFilling;
   update.fill_began = true;
-  state.TellServing(buffer);
+  state.ReportServing(buffer);
   state.Emit(StartFill{buffer.id, operation.key, buffer.version, buffer.contract.generation(),
                        buffer.held, buffer.root,
                        TH_MUTATE(kCompareWhatMayBeWritten, update.before.published, true)});
@@ -123,7 +123,7 @@ void GiveUpFilling(State& state, Buffer& buffer, Operation& operation, absl::Tim
     const bool named = buffer.contract.state() == BufferState::kPublished &&
                        buffer.version.sequence != VersionSequence();
     if (named && buffer.publisher && !buffer.root.has_value()) {
-      state.TellServing(buffer);
+      state.ReportServing(buffer);
       state.Emit(StartSealing{buffer.id, buffer.version.sequence, buffer.contract.generation()});
     }
   }
@@ -403,7 +403,7 @@ void ResendUpdate(State& state, Buffer& buffer, Operation& operation, absl::Time
   const bool done = phase == UpdatePhase::kHolding || phase == UpdatePhase::kShardDone;
   if (operation.verdict.has_value() || !(done || phase == UpdatePhase::kFilling)) return;
   SendReady(state, buffer, operation, now);
-  for (SourceFailed& failed : std::exchange(operation.update().untold_failures, {})) {
+  for (SourceFailed& failed : std::exchange(operation.update().unsent_failures, {})) {
     SendAbout(state, buffer, std::move(failed), now);
   }
   if (done) SendRankDone(state, buffer, operation, now);

@@ -28,7 +28,7 @@ class LiveTest : public CommandsTest {
   std::unique_ptr<RunningProgram> Publish() {
     return CommandsTest::Publish(MakeModelFolder("model", 1), "step-1");
   }
-  // Pulls; the event id of the reader's operation, as the reader tells it.
+  // Pulls; the event id of the reader's operation, as the reader reports it.
   std::string Pull() {
     const ProgramRun pull = RunTh({"pull", FreshFolder("pulled") + "/here", "--json"});
     EXPECT_EQ(pull.status, kOk) << pull.errors;

@@ -81,7 +81,7 @@ void ScenarioGroup::Start(Member* member, uint32_t rank) {
 
 void ScenarioGroup::Listen(Member* member) {
   SimulatedWorker* const worker = member->worker;
-  worker->on_ready = [this] { TellReady(); };
+  worker->on_ready = [this] { ReportReady(); };
   worker->on_done = [this, member](const OperationDone& done) { HandleDone(member, done); };
   worker->on_accepted = [this, member](const std::string& source) {
     HandleAccepted(member, source);
@@ -92,14 +92,14 @@ void ScenarioGroup::Listen(Member* member) {
   };
 }
 
-void ScenarioGroup::TellReady() {
+void ScenarioGroup::ReportReady() {
   if (ready_ == nullptr) return;
   for (const Member& member : members_) {
     if (member.worker == nullptr || !member.worker->ready()) return;
   }
-  telling_ready_ = true;
+  reporting_ready_ = true;
   cluster_->Post(absl::ZeroDuration(), [this, ready = std::exchange(ready_, nullptr)] {
-    telling_ready_ = false;
+    reporting_ready_ = false;
     ready();
   });
 }

@@ -51,7 +51,7 @@ class ScenarioGroup {
   // Starts every rank that does not live; `ready` when all can be called.
   void Join(std::function<void()> ready);
   bool joined() const { return joined_; }
-  bool joining() const { return ready_ != nullptr || telling_ready_; }
+  bool joining() const { return ready_ != nullptr || reporting_ready_; }
   bool CanCall() const;  // every rank lives and is ready, and no call goes on
   bool calling() const { return waiting_ > 0 || ending_; }
 
@@ -91,7 +91,7 @@ class ScenarioGroup {
   void HandleDone(Member* member, const OperationDone& done);
   void HandleAccepted(Member* member, const std::string& source);
   void End(Member* member, bool well);
-  void TellReady();
+  void ReportReady();
   absl::Duration SinceStart(absl::Time time) const { return time - absl::UnixEpoch(); }
   void OnRanks(std::optional<uint32_t> rank, const std::function<void(Member*)>& act);
 
@@ -104,7 +104,7 @@ class ScenarioGroup {
   std::vector<Member> members_;
   bool joined_ = false;
   std::function<void()> ready_;
-  bool telling_ready_ = false;  // it was posted
+  bool reporting_ready_ = false;  // it was posted
   size_t waiting_ = 0;
   bool ending_ = false;  // the end was posted
   bool counts_ = true;

@@ -231,7 +231,7 @@ class SourceProcess {
     fflush(to_);
     return ReadLine();
   }
-  void Tell(const std::string& what) { EXPECT_EQ(Ask(what), "done"); }
+  void Send(const std::string& what) { EXPECT_EQ(Ask(what), "done"); }
   Kept WhatIsKept() { return Kept::Parse(Ask("say what is kept")); }
   void Kill() {
     killed_ = true;
@@ -421,7 +421,7 @@ TEST_F(FakeCudaIpcTest, ImportsAreKeptForTheNextTransferAndClosedWhenTheSourceDe
   ExpectArrives(source, 1, &device_);  // opens none
   FakeCuda().Fail("cuIpcOpenMemHandle", CUDA_SUCCESS, 0, 0);
   EXPECT_EQ(FakeCuda().imports(), kAllocations);
-  source.Tell("detach");  // which waits for us
+  source.Send("detach");  // which waits for us
   EXPECT_EQ(FakeCuda().imports(), 0);
 }
 
@@ -457,12 +457,12 @@ TEST_P(ManyTransfersTest, LeaveNoImportAndNoExportBehind) {
 
 TEST_F(FakeCudaIpcTest, AnEngineThatSleepsAndWakesOftenIsImportedAnewAndNotOnceMore) {
   SourceProcess source(kMapped);
-  source.Tell("sleep and wake");
+  source.Send("sleep and wake");
   for (int i = 0; i < 5; ++i) ExpectArrives(source, 2, &device_);
   const Kept here = Kept::Here(), there = source.WhatIsKept();
   EXPECT_GT(here.imports, 0);
   for (int i = 0; i < 20; ++i) {
-    source.Tell("sleep and wake");
+    source.Send("sleep and wake");
     EXPECT_EQ(FakeCuda().imports(), 0);
     ExpectArrives(source, 2, &device_);
   }
@@ -475,14 +475,14 @@ TEST_F(FakeCudaIpcTest, AnEngineThatSleepsAndWakesOftenIsImportedAnewAndNotOnceM
 TEST_F(CudaIpcTest, AnEngineThatSleptIsReadAnewThoughItsAddressesAreTheSame) {
   SourceProcess source(kMapped);
   ExpectArrives(source, 1, &device_);
-  source.Tell("sleep and wake");
+  source.Send("sleep and wake");
   ExpectArrives(source, 2, &device_);
 }
 
 TEST_F(CudaIpcTest, MemoryThatWasMappedAnewBehindOurBackIsReadAsItIs) {
   SourceProcess source(kMapped);
   ExpectArrives(source, 1, &device_);
-  source.Tell("remap behind our back");
+  source.Send("remap behind our back");
   ExpectArrives(source, 2, &device_);
 }
 
@@ -746,7 +746,7 @@ TEST_F(CudaIpcTest, ThreadsAreNamedAndBlockSignals) {
   ExpectArrives(source, 1, &device_);
   // A thread names itself first thing, and each of them has done something by now: th-cuda-keep has
   // closed the imports.
-  source.Tell("detach");
+  source.Send("detach");
   std::vector<std::string> names;
   for (const auto& [id, thread] : ThreadsOfThisProcess()) {
     if (thread.name.rfind("th-cuda-", 0) != 0) continue;

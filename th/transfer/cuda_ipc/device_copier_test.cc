@@ -195,8 +195,8 @@ TEST_F(DeviceCopierTest, JobThatIsCancelledWhileItWaitsIsCancelledAndCopiesNothi
   });
   copier_->Submit(device_, 0, first->job);
   first_ends.WaitForNotification();  // the lane is held up
-  bool told = false;
-  const auto second = NewCopy([&] { told = true; });
+  bool reported = false;
+  const auto second = NewCopy([&] { reported = true; });
   copier_->Submit(device_, 0, second->job);
   EXPECT_TRUE(second->job->Cancel());
   EXPECT_TRUE(second->job->ended());
@@ -208,7 +208,7 @@ TEST_F(DeviceCopierTest, JobThatIsCancelledWhileItWaitsIsCancelledAndCopiesNothi
   copier_->Submit(device_, 0, third->job);
   done.WaitForNotification();
   EXPECT_TRUE(third->job->Cancel());
-  EXPECT_FALSE(told);
+  EXPECT_FALSE(reported);
   EXPECT_EQ(second->into, std::vector<std::byte>(kBytes));
   EXPECT_THAT(second->job->status(), StatusIs(absl::StatusCode::kCancelled));
 }

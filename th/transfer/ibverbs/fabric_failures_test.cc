@@ -345,10 +345,10 @@ class ServingProcess {
  private:
   [[noreturn]] static void Serve(const std::function<std::unique_ptr<Transport>()>& new_transport,
                                  int fd) {
-    sigset_t told;
-    sigemptyset(&told);
-    sigaddset(&told, SIGUSR1);
-    pthread_sigmask(SIG_BLOCK, &told, nullptr);
+    sigset_t reported;
+    sigemptyset(&reported);
+    sigaddset(&reported, SIGUSR1);
+    pthread_sigmask(SIG_BLOCK, &reported, nullptr);
     TestShard shard(OneTensor(2 << 20));
     shard.FillWith(1);
     shard.store()->BeginFill(BufferGeneration(1), {});
@@ -366,7 +366,7 @@ class ServingProcess {
     const std::string address = transport->endpoints()[0].address;
     if (write(fd, address.data(), address.size()) < 0) _exit(3);
     int signal = 0;
-    sigwait(&told, &signal);
+    sigwait(&reported, &signal);
     hold(kFirst, shard.segment_count());
     while (true) pause();
   }

@@ -295,8 +295,8 @@ void Answer(const Fabric& fabric, Pair* pair) ABSL_EXCLUSIVE_LOCKS_REQUIRED(fabr
     const PostedRead& read = pair->unanswered.front();
     const std::optional<ibv_wc_status> status = Read(fabric, *pair, read);
     if (!status.has_value()) return;
-    const bool told = (read.request.send_flags & IBV_SEND_SIGNALED) != 0;
-    if (told || *status != IBV_WC_SUCCESS) Complete(*pair, read.request, *status);
+    const bool reported = (read.request.send_flags & IBV_SEND_SIGNALED) != 0;
+    if (reported || *status != IBV_WC_SUCCESS) Complete(*pair, read.request, *status);
     pair->unanswered.pop_front();
   }
 }

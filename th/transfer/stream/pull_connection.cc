@@ -560,8 +560,8 @@ void PullConnection::FinishRead(const RemoteMemory::Read& read) {
 
 void PullConnection::CountPackingOverhead() {
   const uint64_t bytes = memory_->packing_overhead_bytes();
-  if (bytes == packing_overhead_told_) return;
-  *setup_.packing_overhead_bytes += bytes - std::exchange(packing_overhead_told_, bytes);
+  if (bytes == packing_overhead_reported_) return;
+  *setup_.packing_overhead_bytes += bytes - std::exchange(packing_overhead_reported_, bytes);
 }
 
 void PullConnection::AnswerRead(const LocatedReads::Answer& answer) {
@@ -612,8 +612,8 @@ bool PullConnection::OwnCopiesExcuseSilence(absl::Time now) const {
 }
 
 void PullConnection::NoteAlive(absl::Time now) {
-  if (now - told_alive_at_ < kAliveInterval) return;
-  told_alive_at_ = now;
+  if (now - reported_alive_at_ < kAliveInterval) return;
+  reported_alive_at_ = now;
   owner_->OnConnectionAlive();
 }
 
@@ -625,8 +625,8 @@ void PullConnection::CountExtraBytes() {
     if (payload_left_ > 0 && !landing_) held += loop_->scratch().size();
     if (reads_.has_value()) held += reads_->extra_bytes();
   }
-  if (held == extra_bytes_told_) return;
-  setup_.extra_bytes->Change(std::exchange(extra_bytes_told_, held), held);
+  if (held == extra_bytes_reported_) return;
+  setup_.extra_bytes->Change(std::exchange(extra_bytes_reported_, held), held);
 }
 
 // ---- closing
@@ -669,7 +669,7 @@ void PullConnection::Shut(SourceFailure failure, std::string detail, ConnectionE
     setup_.cut_bytes->fetch_add(segment_.bytes - payload_left_);
   }
   if (reads_.has_value()) setup_.cut_bytes->fetch_add(reads_->bytes_under_way());
-  to_tell_ = Told{failure, std::move(detail), end};
+  to_report_ = Reported{failure, std::move(detail), end};
   if (socket_.open()) {
     loop_->Unwatch(socket_.fd());
     socket_.Close();
@@ -680,14 +680,14 @@ void PullConnection::Shut(SourceFailure failure, std::string detail, ConnectionE
 
 void PullConnection::FollowEnd() {
   const bool hangs = reads_.has_value() && !OwnCopiesExcuseSilence(MonotonicNow());
-  if (memory_ == nullptr || memory_->End(hangs)) return TellClosed();
+  if (memory_ == nullptr || memory_->End(hangs)) return ReportClosed();
   if (std::exchange(watching_end_, true)) return;
   const absl::Time due = MonotonicNow() + kEndTick;
   loop_->RunAt(due, [weak = weak_from_this(), due] {
     const auto self = weak.lock();
     if (self == nullptr) return;
     self->watching_end_ = false;
-    if (!self->to_tell_.has_value()) return;
+    if (!self->to_report_.has_value()) return;
     // Its owner would take the wait for the source's silence, and blame the source.
     const absl::Time now = MonotonicNow();
     self->ForgivePause(due, now);
@@ -696,21 +696,21 @@ void PullConnection::FollowEnd() {
   });
 }
 
-void PullConnection::TellClosed() {
-  if (!to_tell_.has_value()) return;
-  const Told told = *std::exchange(to_tell_, std::nullopt);
+void PullConnection::ReportClosed() {
+  if (!to_report_.has_value()) return;
+  const Reported reported = *std::exchange(to_report_, std::nullopt);
   if (memory_ != nullptr && memory_->fd() >= 0) loop_->Unwatch(memory_->fd());
   memory_ = nullptr;  // nothing is written into a destination any more
   reads_.reset();     // which kept the lists of the destinations until then
   const std::shared_ptr<PullConnectionOwner> owner = std::exchange(owner_, nullptr);
-  owner->OnConnectionClosed(setup_.number, told.failure, told.detail, told.end);
+  owner->OnConnectionClosed(setup_.number, reported.failure, reported.detail, reported.end);
 }
 
 // There is nothing that the loop would be kept from: what a GPU still writes is waited for.
 void PullConnection::OnLoopStops() {
   const std::shared_ptr<PullConnection> self = shared_from_this();
   Shut(SourceFailure::kClosed, "the transport was shut down");
-  TellClosed();
+  ReportClosed();
 }
 
 }  // namespace th::stream

@@ -159,7 +159,7 @@ class PullConnection : public EventLoop::Handler,
   void NoteAlive(absl::Time now);
   // Tells the owner that it is closed, once no GPU of this process writes for it any more.
   void FollowEnd();
-  void TellClosed();
+  void ReportClosed();
   // Tells what this connection holds beside the destination; after anything that may change it.
   void CountExtraBytes();
 
@@ -176,12 +176,12 @@ class PullConnection : public EventLoop::Handler,
   bool asked_to_open_ = false;
   std::optional<LocatedReads> reads_;  // of memory_, from the admission on
   // The end that the owner is told once the memory has ended; the connection is closed.
-  struct Told {
+  struct Reported {
     SourceFailure failure;
     std::string detail;
     ConnectionEnd end;
   };
-  std::optional<Told> to_tell_;
+  std::optional<Reported> to_report_;
   bool watching_end_ = false;     // a timer will look at it
   bool watching_copies_ = false;  // a timer will look at them
   // The source's Close, which came while these are being read: the connection ends after them.
@@ -193,7 +193,7 @@ class PullConnection : public EventLoop::Handler,
   RequestQueue asked_;
   SegmentRange sums_asked_;       // that have not come
   absl::Duration longest_pause_;  // that has ended, in which nothing was heard of what was asked
-  absl::Time started_at_, heard_at_, told_alive_at_, opening_tick_at_;
+  absl::Time started_at_, heard_at_, reported_alive_at_, opening_tick_at_;
 
   RawHeader raw_header_{};
   size_t header_have_ = 0;
@@ -209,8 +209,8 @@ class PullConnection : public EventLoop::Handler,
   std::vector<iovec> receive_iov_;
   size_t bytes_unfollowed_ = 0;  // of reads that were started since the last FollowReads
   size_t bytes_read_ = 0;        // of the source's memory since the last Receive; part of the turn
-  uint64_t extra_bytes_told_ = 0;
-  uint64_t packing_overhead_told_ = 0;
+  uint64_t extra_bytes_reported_ = 0;
+  uint64_t packing_overhead_reported_ = 0;
 };
 
 }  // namespace th::stream

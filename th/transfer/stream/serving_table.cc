@@ -53,7 +53,7 @@ void ServingTable::EndTransfer(TransferId transfer, ServingEnd end) {
 
 // ---- connections
 
-void ServingTable::Open(ServingConnection connection, const stream::Open& open, Tell tell) {
+void ServingTable::Open(ServingConnection connection, const stream::Open& open, Report on_report) {
   AdmissionRequest request{.transfer = NextTransferId(),
                            .buffer = open.capability.claims.source.buffer,
                            .capability = open.capability,
@@ -61,7 +61,7 @@ void ServingTable::Open(ServingConnection connection, const stream::Open& open, 
   Steps steps;
   {
     absl::MutexLock lock(&mu_);
-    tells_[connection] = std::move(tell);
+    reports_[connection] = std::move(on_report);
     transfers_.HandleOpened(connection, request.transfer,
                             {.joins = open.joins,
                              .nonce = open.nonce,
@@ -90,14 +90,14 @@ void ServingTable::Decided(TransferId transfer, Admission admission) {
 }
 
 void ServingTable::Close(ServingConnection connection) {
-  Tell dropped;  // destroyed outside of the lock
+  Report dropped;  // destroyed outside of the lock
   Steps steps;
   {
     absl::MutexLock lock(&mu_);
-    const auto found = tells_.find(connection);
-    if (found == tells_.end()) return;
+    const auto found = reports_.find(connection);
+    if (found == reports_.end()) return;
     dropped = std::move(found->second);
-    tells_.erase(found);
+    reports_.erase(found);
     transfers_.HandleClosed(connection);
     steps = TakeSteps();
   }
@@ -117,11 +117,11 @@ ServingTable::Steps ServingTable::TakeSteps(AdmissionRequest request) {
             });
           }));
     } else if (const auto* admit = std::get_if<AdmitConnection>(&*output)) {
-      steps.push_back(TellConnection(admit->connection, served_.at(admit->transfer)));
+      steps.push_back(ReportConnection(admit->connection, served_.at(admit->transfer)));
     } else if (const auto* refuse = std::get_if<RefuseConnection>(&*output)) {
-      steps.push_back(TellConnection(refuse->connection, refuse->why));
+      steps.push_back(ReportConnection(refuse->connection, refuse->why));
     } else if (const auto* end = std::get_if<EndConnection>(&*output)) {
-      steps.push_back(TellConnection(end->connection, end->end));
+      steps.push_back(ReportConnection(end->connection, end->end));
     } else if (const auto* release = std::get_if<ReleaseTransfer>(&*output)) {
       auto served = served_.extract(release->transfer);
       Transfer& transfer = *served.mapped();
@@ -147,19 +147,19 @@ std::function<void()> ServingTable::CallHolder(WorkerId worker,
   };
 }
 
-std::function<void()> ServingTable::TellConnection(ServingConnection connection, News news) {
-  const auto found = tells_.find(connection);
-  if (found == tells_.end()) return [] {};
-  return [tell = found->second, news = std::move(news)] { tell(news); };
+std::function<void()> ServingTable::ReportConnection(ServingConnection connection, News news) {
+  const auto found = reports_.find(connection);
+  if (found == reports_.end()) return [] {};
+  return [on_report = found->second, news = std::move(news)] { on_report(news); };
 }
 
 void ServingTable::CountSent(Transfer& transfer, uint64_t payload_bytes, absl::Time now) {
   bytes_sent_.fetch_add(payload_bytes);
   const uint64_t total = transfer.bytes_sent_.fetch_add(payload_bytes) + payload_bytes;
   const int64_t now_ns = absl::ToUnixNanos(now);
-  int64_t told_at = transfer.told_at_ns_.load();
-  if (now_ns - told_at < absl::ToInt64Nanoseconds(kReaderBytesInterval)) return;
-  if (!transfer.told_at_ns_.compare_exchange_strong(told_at, now_ns)) return;
+  int64_t reported_at = transfer.reported_at_ns_.load();
+  if (now_ns - reported_at < absl::ToInt64Nanoseconds(kReaderBytesInterval)) return;
+  if (!transfer.reported_at_ns_.compare_exchange_strong(reported_at, now_ns)) return;
   std::function<void()> report;
   {
     absl::MutexLock lock(&mu_);

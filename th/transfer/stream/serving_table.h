@@ -33,7 +33,7 @@ class ServingTable : public std::enable_shared_from_this<ServingTable> {
   // News for a connection's session: it is admitted, refused, or to end.
   using News = std::variant<std::shared_ptr<Transfer>, absl::Status, ServingEnd>;
   // May be called on any thread; it posts.
-  using Tell = std::function<void(News)>;
+  using Report = std::function<void(News)>;
 
   ServingTable(uint64_t uplink_bytes_per_second, absl::Time now);
 
@@ -45,7 +45,7 @@ class ServingTable : public std::enable_shared_from_this<ServingTable> {
 
   // The reader at the other end of `connection` has said what it wants. `tell` is called until
   // Close.
-  void Open(ServingConnection connection, const Open& open, Tell tell);
+  void Open(ServingConnection connection, const Open& open, Report on_report);
   // The connection reads no byte of the buffer any more. Idempotent.
   void Close(ServingConnection connection);
   // `payload_bytes` went out: tells the holder now and then.
@@ -78,13 +78,13 @@ class ServingTable : public std::enable_shared_from_this<ServingTable> {
   // Calls the holder's delegate, which stays until then.
   std::function<void()> CallHolder(WorkerId worker, std::function<void(HolderDelegate&)> call)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  std::function<void()> TellConnection(ServingConnection connection, News news)
+  std::function<void()> ReportConnection(ServingConnection connection, News news)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   mutable absl::Mutex mu_;
   ServedTransfers transfers_ ABSL_GUARDED_BY(mu_);
   std::map<WorkerId, Holder> holders_ ABSL_GUARDED_BY(mu_);
-  std::map<ServingConnection, Tell> tells_ ABSL_GUARDED_BY(mu_);
+  std::map<ServingConnection, Report> reports_ ABSL_GUARDED_BY(mu_);
   std::map<TransferId, std::shared_ptr<Transfer>> served_ ABSL_GUARDED_BY(mu_);
   std::atomic<uint64_t> bytes_sent_{0};
 
@@ -107,7 +107,7 @@ class ServingTable::Transfer {
  private:
   friend class ServingTable;
   std::atomic<uint64_t> bytes_sent_{0};
-  std::atomic<int64_t> told_at_ns_{0};
+  std::atomic<int64_t> reported_at_ns_{0};
   std::string why_ended_;  // under the table's lock
 };
 

@@ -84,7 +84,7 @@ class SourceConnection : public EventLoop::Handler,
   absl::Status HandleLanded(const Landed& landed);
   absl::Status HandleAskMapping();
   absl::StatusOr<std::string> MapShard();
-  ServingTable::Tell Teller();  // called on any thread
+  ServingTable::Report Teller();  // called on any thread
   void HandleNews(const ServingTable::News& news);
 
   // Carries out what the session has decided and sends what can be sent. After every event.

@@ -163,7 +163,7 @@ absl::StatusOr<std::string> SourceConnection::MapShard() {
   return served_->Map(RunsOf(store));
 }
 
-ServingTable::Tell SourceConnection::Teller() {
+ServingTable::Report SourceConnection::Teller() {
   return [loop = loop_, weak = weak_from_this()](ServingTable::News news) {
     loop->Post([weak, news = std::move(news)] {
       if (const auto self = weak.lock()) self->HandleNews(news);

@@ -316,8 +316,8 @@ void PullState::OnConnectionClosed(uint32_t connection, SourceFailure failure,
       goes_on = HandleLaneEnd(connection, failure, detail, end);
     }
     if (!goes_on) {
-      if (!failure_.has_value() || !AllClosed() || told_closed_) return;
-      told_closed_ = true;
+      if (!failure_.has_value() || !AllClosed() || closed_reported_) return;
+      closed_reported_ = true;
       last = *failure_;
     }
   }

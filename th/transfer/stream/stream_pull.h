@@ -130,7 +130,7 @@ class PullState : public PullConnectionOwner, public std::enable_shared_from_thi
       ABSL_GUARDED_BY(mu_);                              // the connection that was asked for them
   std::optional<Failure> failure_ ABSL_GUARDED_BY(mu_);  // why it ends: nothing is asked any more
   bool closing_ ABSL_GUARDED_BY(mu_) = false;            // every connection was told to close
-  bool told_closed_ ABSL_GUARDED_BY(mu_) = false;
+  bool closed_reported_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 // The reader's handle.

@@ -62,7 +62,7 @@ struct Options {
 }
 
 template <typename T>
-void Tell(int control, const T& value) {
+void Send(int control, const T& value) {
   if (send(control, &value, sizeof(value), MSG_NOSIGNAL) != sizeof(value))
     Fail("lost the other process");
 }
@@ -138,7 +138,7 @@ void RunSource(int control, const Options& options) {
   const SocketAddress any = *SocketAddress::Parse("0.0.0.0:0");
   if (bind(listener.fd(), any.get(), any.size()) != 0 || listen(listener.fd(), 64) != 0)
     Fail("cannot listen");
-  Tell(control, Ports{.transport = SocketAddress::Parse(transport->endpoints()[0].address)->port(),
+  Send(control, Ports{.transport = SocketAddress::Parse(transport->endpoints()[0].address)->port(),
                       .plain = SocketAddress::OfSelf(listener.fd()).port()});
   while (const auto turn = Hear<Turn>(control)) {
     SourcesEnd end;
@@ -156,7 +156,7 @@ void RunSource(int control, const Options& options) {
       end.zero_copies = SendStripes(turn->settings, descriptors, {shard.data, options.bytes});
     if (Hear<char>(control) != kEnd) break;
     end.processor_seconds = ProcessorSeconds() - before;
-    Tell(control, end);
+    Send(control, end);
   }
   transport->RemoveHolder(kBenchmarkWorker);
 }
@@ -186,7 +186,7 @@ class Reader {
 
   void Run(Contender& contender) {
     std::vector<Socket> sockets;
-    Tell(control_, Turn{.plain = contender.settings.has_value(),
+    Send(control_, Turn{.plain = contender.settings.has_value(),
                         .settings = contender.settings.value_or(TcpSettings())});
     if (contender.settings) sockets = Connect(*contender.settings);
     const std::vector<int> descriptors = DescriptorsOf(sockets);
@@ -197,7 +197,7 @@ class Reader {
     if (contender.settings) receive(std::min(kWarmUpBytes, options_.bytes));
     const double before = ProcessorSeconds();
     const absl::Time start = MonotonicNow();
-    Tell(control_, kBegin);
+    Send(control_, kBegin);
     if (contender.settings) {
       receive(options_.bytes);
       contender.seconds.push_back(absl::ToDoubleSeconds(MonotonicNow() - start));
@@ -205,7 +205,7 @@ class Reader {
       contender.seconds.push_back(SecondsToReceive(shard_.store, transport_.get(), Source(), {}));
     }
     contender.reader_processor += ProcessorSeconds() - before;
-    Tell(control_, kEnd);
+    Send(control_, kEnd);
     const auto end = Hear<SourcesEnd>(control_);
     if (!end) Fail("the source has ended");
     contender.source_processor += end->processor_seconds;
