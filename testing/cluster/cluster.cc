@@ -163,7 +163,7 @@ std::string Cluster::SourceOf(RankProcess* rank) const {
   return found == progress_.end() ? "" : found->second.source;
 }
 
-absl::StatusOr<std::string> Cluster::SumOf(RankProcess* rank) {
+absl::StatusOr<std::string> Cluster::ChecksumOf(RankProcess* rank) {
   TH_RETURN_IF_ERROR(SendToRanks({rank}, {{"do", "sum"}}));
   return (*rank->answer())["sum"].get<std::string>();
 }

@@ -90,7 +90,7 @@ class Cluster {
   std::string SourceOf(RankProcess* rank) const;
 
   // SHA-256 over all of a rank's tensors.
-  absl::StatusOr<std::string> SumOf(RankProcess* rank);
+  absl::StatusOr<std::string> ChecksumOf(RankProcess* rank);
 
  private:
   struct Progress {

@@ -94,12 +94,12 @@ class LostStateTest : public ::testing::TestWithParam<StateLoss> {
     EXPECT_EQ((*late->answer())["outcome"], "moved");
     ASSERT_OK(cluster_->SendToRanks({trainer_}, Unpublish()));
     ASSERT_OK(cluster_->SendToRanks({trainer_}, Change(2)));
-    ASSERT_OK_AND_ASSIGN(const std::string sum, cluster_->SumOf(trainer_));
+    ASSERT_OK_AND_ASSIGN(const std::string checksum, cluster_->ChecksumOf(trainer_));
     ASSERT_OK(cluster_->SendToRanks({trainer_}, Publish("v2")));
     ASSERT_OK(cluster_->SendToRanks(ranks, Update("latest")));
     for (RankProcess* rank : ranks) {
       EXPECT_EQ((*rank->answer())["outcome"], "moved") << rank->name();
-      EXPECT_THAT(cluster_->SumOf(rank), IsOkAndHolds(sum)) << rank->name();
+      EXPECT_THAT(cluster_->ChecksumOf(rank), IsOkAndHolds(checksum)) << rank->name();
     }
   }
 

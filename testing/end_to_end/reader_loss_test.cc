@@ -33,8 +33,8 @@ class ReaderLossTest : public ::testing::Test {
                                            .uplink_bytes_per_second = kUplink,
                                            .load = true}));
       trainers_.push_back(trainer);
-      ASSERT_OK_AND_ASSIGN(const std::string sum, cluster_->SumOf(trainer));
-      sums_.push_back(sum);
+      ASSERT_OK_AND_ASSIGN(const std::string checksum, cluster_->ChecksumOf(trainer));
+      checksums_.push_back(checksum);
     }
     ASSERT_OK(cluster_->SendToRanks(trainers_, Publish("v1")));
   }
@@ -57,7 +57,8 @@ class ReaderLossTest : public ::testing::Test {
   }
   void ExpectHold(const std::vector<RankProcess*>& ranks) {
     for (size_t rank = 0; rank < ranks.size(); ++rank) {
-      EXPECT_THAT(cluster_->SumOf(ranks[rank]), IsOkAndHolds(sums_[rank])) << ranks[rank]->name();
+      EXPECT_THAT(cluster_->ChecksumOf(ranks[rank]), IsOkAndHolds(checksums_[rank]))
+          << ranks[rank]->name();
     }
   }
   static void SendAll(const std::vector<RankProcess*>& ranks, const nlohmann::json& command) {
@@ -66,7 +67,7 @@ class ReaderLossTest : public ::testing::Test {
 
   std::unique_ptr<Cluster> cluster_;
   std::vector<RankProcess*> trainers_;
-  std::vector<std::string> sums_;
+  std::vector<std::string> checksums_;
 };
 
 TEST_F(ReaderLossTest, KilledReaderHarmsNobodyElse) {

@@ -19,11 +19,11 @@ class SameHostTest : public ::testing::Test {
  protected:
   void SetUp() override { ASSERT_OK_AND_ASSIGN(cluster_, Cluster::Start()); }
   // After an update; keeps its result, as the next answer takes its place.
-  void ExpectMoved(RankProcess* reader, const std::string& sum) {
+  void ExpectMoved(RankProcess* reader, const std::string& checksum) {
     ASSERT_OK(reader->answer().status());
     result_ = *reader->answer();
     EXPECT_EQ(result_["outcome"], "moved");
-    EXPECT_THAT(cluster_->SumOf(reader), IsOkAndHolds(sum));
+    EXPECT_THAT(cluster_->ChecksumOf(reader), IsOkAndHolds(checksum));
   }
   // The result's account of the source that has this name; empty: there is none.
   json ShareOf(const std::string& name) const {
@@ -41,23 +41,23 @@ class SameHostTest : public ::testing::Test {
 
 TEST_F(SameHostTest, ProcessesOfOneHostReadEachOthersMemory) {
   ASSERT_OK_AND_ASSIGN(RankProcess * trainer, cluster_->Join({.group = "trainer", .load = true}));
-  ASSERT_OK_AND_ASSIGN(const std::string sum, cluster_->SumOf(trainer));
+  ASSERT_OK_AND_ASSIGN(const std::string checksum, cluster_->ChecksumOf(trainer));
   ASSERT_OK(cluster_->SendToRanks({trainer}, Publish("v1")));
   ASSERT_OK_AND_ASSIGN(RankProcess * reader, cluster_->Join({.group = "rollout"}));
   ASSERT_OK(cluster_->SendToRanks({reader}, Update("latest")));
-  ExpectMoved(reader, sum);
+  ExpectMoved(reader, checksum);
   EXPECT_EQ(ShareOf("trainer/0")["transport"], "same_host");
   EXPECT_EQ(ShareOf("trainer/0")["passed_over"], "");
 }
 
 TEST_F(SameHostTest, AReaderThatDoesNotUseItSaysSo) {
   ASSERT_OK_AND_ASSIGN(RankProcess * trainer, cluster_->Join({.group = "trainer", .load = true}));
-  ASSERT_OK_AND_ASSIGN(const std::string sum, cluster_->SumOf(trainer));
+  ASSERT_OK_AND_ASSIGN(const std::string checksum, cluster_->ChecksumOf(trainer));
   ASSERT_OK(cluster_->SendToRanks({trainer}, Publish("v1")));
   ASSERT_OK_AND_ASSIGN(RankProcess * reader,
                        cluster_->Join({.group = "rollout", .transports = {"tcp"}}));
   ASSERT_OK(cluster_->SendToRanks({reader}, Update("latest")));
-  ExpectMoved(reader, sum);
+  ExpectMoved(reader, checksum);
   EXPECT_EQ(ShareOf("trainer/0")["transport"], "tcp");
   EXPECT_EQ(ShareOf("trainer/0")["passed_over"], "same_host: this process does not use it");
 }
@@ -88,7 +88,7 @@ class RelayOnTheSameHostTest : public SameHostTest {
     ASSERT_OK_AND_ASSIGN(
         trainer_,
         cluster_->Join({.group = "trainer", .uplink_bytes_per_second = kUplink, .load = true}));
-    ASSERT_OK_AND_ASSIGN(sum_, cluster_->SumOf(trainer_));
+    ASSERT_OK_AND_ASSIGN(checksum_, cluster_->ChecksumOf(trainer_));
     ASSERT_OK(cluster_->SendToRanks({trainer_}, Publish("v1")));
     ASSERT_OK_AND_ASSIGN(relay_, cluster_->Join({.group = "relay"}));
     ASSERT_OK_AND_ASSIGN(reader_, cluster_->Join({.group = "rollout"}));
@@ -100,7 +100,7 @@ class RelayOnTheSameHostTest : public SameHostTest {
   }
   void ExpectMovedFromTheTrainerAfter(absl::Duration notice_within) {
     ASSERT_OK(cluster_->Await({reader_}, "the update"));
-    ExpectMoved(reader_, sum_);
+    ExpectMoved(reader_, checksum_);
     EXPECT_EQ(ShareOf("relay/0")["transport"], "same_host");
     EXPECT_GT(ShareOf("relay/0")["bytes"], 0);
     EXPECT_NE(ShareOf("relay/0")["failure"], "");
@@ -112,12 +112,12 @@ class RelayOnTheSameHostTest : public SameHostTest {
   RankProcess* trainer_ = nullptr;
   RankProcess* relay_ = nullptr;
   RankProcess* reader_ = nullptr;
-  std::string sum_;
+  std::string checksum_;
 };
 
 TEST_F(RelayOnTheSameHostTest, WhatArrivesAtTheRelayIsTakenOnFromThere) {
   ASSERT_OK(cluster_->Await({reader_, relay_}, "the updates"));
-  ExpectMoved(reader_, sum_);
+  ExpectMoved(reader_, checksum_);
   EXPECT_EQ(ShareOf("relay/0")["transport"], "same_host");
   EXPECT_EQ(ShareOf("relay/0")["bytes"], result_["bytes"]);
 }

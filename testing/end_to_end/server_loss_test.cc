@@ -29,7 +29,7 @@ class ServerLossTest : public ::testing::Test {
     ASSERT_OK_AND_ASSIGN(
         trainer_,
         cluster_->Join({.group = "trainer", .uplink_bytes_per_second = kUplink, .load = true}));
-    ASSERT_OK_AND_ASSIGN(sum_, cluster_->SumOf(trainer_));
+    ASSERT_OK_AND_ASSIGN(checksum_, cluster_->ChecksumOf(trainer_));
     ASSERT_OK(cluster_->SendToRanks({trainer_}, Publish("v1")));
     ASSERT_OK_AND_ASSIGN(reader_, Reader("rollout-0"));
   }
@@ -39,13 +39,13 @@ class ServerLossTest : public ::testing::Test {
   void ExpectMoved(RankProcess* reader) {
     ASSERT_OK(reader->answer().status());
     EXPECT_EQ((*reader->answer())["outcome"], "moved");
-    EXPECT_THAT(cluster_->SumOf(reader), IsOkAndHolds(sum_));
+    EXPECT_THAT(cluster_->ChecksumOf(reader), IsOkAndHolds(checksum_));
   }
 
   std::unique_ptr<Cluster> cluster_;
   RankProcess* trainer_ = nullptr;
   RankProcess* reader_ = nullptr;
-  std::string sum_;
+  std::string checksum_;
 };
 
 TEST_F(ServerLossTest, TransferEndsUndisturbedByARestart) {
@@ -78,7 +78,7 @@ TEST_F(ServerLossTest, SequenceRisesOverARestart) {
   ASSERT_OK(cluster_->RestartServer());
   ASSERT_OK(cluster_->SendToRanks({trainer_}, Unpublish()));
   ASSERT_OK(cluster_->SendToRanks({trainer_}, Change(2)));
-  ASSERT_OK_AND_ASSIGN(sum_, cluster_->SumOf(trainer_));
+  ASSERT_OK_AND_ASSIGN(checksum_, cluster_->ChecksumOf(trainer_));
   ASSERT_OK(cluster_->SendToRanks({trainer_}, Publish("v2")));
   EXPECT_GT(EpochOf((*trainer_->answer())["version"]), before);
   ASSERT_OK(cluster_->SendToRanks({reader_}, Update("latest")));
@@ -124,7 +124,7 @@ TEST(ServerPauseTest, AServerThatIsStoppedForLongerThanTheLeaseLosesNobody) {
                       .uplink_bytes_per_second = kUplink,
                       .load = true};
   ASSERT_OK_AND_ASSIGN(RankProcess * trainer, cluster->Join(options));
-  ASSERT_OK_AND_ASSIGN(const std::string sum, cluster->SumOf(trainer));
+  ASSERT_OK_AND_ASSIGN(const std::string checksum, cluster->ChecksumOf(trainer));
   ASSERT_OK(cluster->SendToRanks({trainer}, Publish("v1")));
   options.group = "rollout-0";
   options.load = false;
@@ -138,7 +138,7 @@ TEST(ServerPauseTest, AServerThatIsStoppedForLongerThanTheLeaseLosesNobody) {
   ASSERT_OK(cluster->Await({reader}, "the update"));
   EXPECT_EQ((*reader->answer())["outcome"], "moved");
   EXPECT_EQ((*reader->answer())["reroutes"], 0);
-  EXPECT_THAT(cluster->SumOf(reader), IsOkAndHolds(sum));
+  EXPECT_THAT(cluster->ChecksumOf(reader), IsOkAndHolds(checksum));
   // A rank that had lost its membership could do nothing more.
   ASSERT_OK(cluster->SendToRanks({trainer}, Unpublish()));
   ASSERT_OK(cluster->SendToRanks({reader}, Unpublish()));

@@ -48,17 +48,17 @@ TEST_F(SilentServerTest, UnpublishEndsWithoutItAndTheNextVersionIsFetched) {
   ASSERT_OK(cluster_->SendToRanks({trainer_}, Change(2)));
   ASSERT_OK(hosts_->Restore(kServerHost));
   ASSERT_OK(cluster_->SendToRanks({trainer_}, Publish("v2")));
-  ASSERT_OK_AND_ASSIGN(const std::string published, cluster_->SumOf(trainer_));
+  ASSERT_OK_AND_ASSIGN(const std::string published, cluster_->ChecksumOf(trainer_));
   ASSERT_OK(cluster_->SendToRanks({reader_}, Update("v2")));
   EXPECT_EQ((*reader_->answer())["outcome"], "moved");
-  EXPECT_THAT(cluster_->SumOf(reader_), IsOkAndHolds(published));
+  EXPECT_THAT(cluster_->ChecksumOf(reader_), IsOkAndHolds(published));
 }
 
 TEST_F(SilentServerTest, AReaderGoesOnFilling) {
   ASSERT_OK_AND_ASSIGN(
       RankProcess * slow,
       cluster_->Join({.group = "slow-trainer", .uplink_bytes_per_second = 8 << 20, .load = true}));
-  ASSERT_OK_AND_ASSIGN(const std::string published, cluster_->SumOf(slow));
+  ASSERT_OK_AND_ASSIGN(const std::string published, cluster_->ChecksumOf(slow));
   // Only the slow trainer is a source of what follows.
   ASSERT_OK(cluster_->SendToRanks({trainer_}, Unpublish()));
   ASSERT_OK(cluster_->SendToRanks({slow}, Publish("v2")));
@@ -69,7 +69,7 @@ TEST_F(SilentServerTest, AReaderGoesOnFilling) {
   ASSERT_OK(hosts_->Restore(kServerHost));
   ASSERT_OK(cluster_->Await({reader_}, "the update"));
   EXPECT_EQ((*reader_->answer())["outcome"], "moved");
-  EXPECT_THAT(cluster_->SumOf(reader_), IsOkAndHolds(published));
+  EXPECT_THAT(cluster_->ChecksumOf(reader_), IsOkAndHolds(published));
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ constexpr uint64_t kUplink = uint64_t{10} << 20;
 // A trainer that has published "v1", and what its bytes are.
 struct PublishedTrainer {
   RankProcess* rank = nullptr;
-  std::string sum;
+  std::string checksum;
 };
 
 class SourceLossTest : public ::testing::Test {
@@ -34,7 +34,7 @@ class SourceLossTest : public ::testing::Test {
     TH_ASSIGN_OR_RETURN(
         trainer.rank,
         cluster_->Join({.group = group, .uplink_bytes_per_second = kUplink, .load = true}));
-    TH_ASSIGN_OR_RETURN(trainer.sum, cluster_->SumOf(trainer.rank));
+    TH_ASSIGN_OR_RETURN(trainer.checksum, cluster_->ChecksumOf(trainer.rank));
     TH_RETURN_IF_ERROR(cluster_->SendToRanks({trainer.rank}, Publish(label)));
     return trainer;
   }
@@ -49,10 +49,10 @@ class SourceLossTest : public ::testing::Test {
     TH_RETURN_IF_ERROR(cluster_->SendToRanks({reader}, json{{"do", "leave"}}));
     return seconds;
   }
-  void ExpectMoved(RankProcess* reader, const std::string& sum) {
+  void ExpectMoved(RankProcess* reader, const std::string& checksum) {
     ASSERT_OK(reader->answer().status());
     EXPECT_EQ((*reader->answer())["outcome"], "moved");
-    EXPECT_THAT(cluster_->SumOf(reader), IsOkAndHolds(sum));
+    EXPECT_THAT(cluster_->ChecksumOf(reader), IsOkAndHolds(checksum));
   }
 
   std::unique_ptr<Cluster> cluster_;
@@ -61,7 +61,7 @@ class SourceLossTest : public ::testing::Test {
 TEST_F(SourceLossTest, KilledSourceIsReplacedAndNothingIsTorn) {
   ASSERT_OK_AND_ASSIGN(const PublishedTrainer first, Publisher("trainer-a", "v1"));
   ASSERT_OK_AND_ASSIGN(const PublishedTrainer second, Publisher("trainer-b", "v1"));
-  ASSERT_EQ(first.sum, second.sum);
+  ASSERT_EQ(first.checksum, second.checksum);
   ASSERT_OK_AND_ASSIGN(RankProcess * reader, Reader("rollout"));
 
   reader->Send(Update("latest"));
@@ -71,7 +71,7 @@ TEST_F(SourceLossTest, KilledSourceIsReplacedAndNothingIsTorn) {
   source->process().Signal(SIGKILL);
   ASSERT_OK(cluster_->Await({reader}, "the update"));
 
-  ExpectMoved(reader, first.sum);
+  ExpectMoved(reader, first.checksum);
 }
 
 TEST_F(SourceLossTest, StoppedSourceCostsAtMostASecond) {
@@ -89,7 +89,7 @@ TEST_F(SourceLossTest, StoppedSourceCostsAtMostASecond) {
   source->process().Signal(SIGCONT);
 
   const double seconds = (*reader->answer())["seconds"];
-  ExpectMoved(reader, first.sum);
+  ExpectMoved(reader, first.checksum);
   EXPECT_LE(seconds, undisturbed + 1.0);
 }
 
@@ -118,7 +118,7 @@ TEST_F(SourceLossTest, ReadersOfAKilledRelayGoOnWithWhatTheyHave) {
   for (RankProcess* reader : readers) {
     if (reader == relay) continue;
     ASSERT_OK(cluster_->Await({reader}, "the update"));
-    ExpectMoved(reader, trainer.sum);
+    ExpectMoved(reader, trainer.checksum);
   }
 }
 
@@ -148,7 +148,7 @@ TEST_F(SourceLossTest, ReaderOfAnUnpublishedSourceIsCutWithinTheDrainAndTheSourc
   // The memory is the trainer's again: other bytes go in while the reader is still filling.
   ASSERT_OK(cluster_->SendToRanks({source}, Change(7)));
   ASSERT_OK(cluster_->Await({reader}, "the update"));
-  ExpectMoved(reader, first.sum);
+  ExpectMoved(reader, first.checksum);
 }
 
 // The trainer feeds reader 0, each reader the next one: nobody may feed two.
@@ -163,7 +163,7 @@ class ChainTest : public ::testing::Test {
       return cluster_->Join({.group = group, .uplink_bytes_per_second = kUplink, .load = load});
     };
     ASSERT_OK_AND_ASSIGN(trainer_, join("trainer", true));
-    ASSERT_OK_AND_ASSIGN(sum_, cluster_->SumOf(trainer_));
+    ASSERT_OK_AND_ASSIGN(checksum_, cluster_->ChecksumOf(trainer_));
     ASSERT_OK(cluster_->SendToRanks({trainer_}, Publish("v1")));
     for (size_t i = 0; i < kReaders; ++i) {
       ASSERT_OK_AND_ASSIGN(RankProcess * reader, join(absl::StrCat("rollout-", i), false));
@@ -189,7 +189,7 @@ class ChainTest : public ::testing::Test {
 
   std::unique_ptr<Cluster> cluster_;
   RankProcess* trainer_ = nullptr;
-  std::string sum_;
+  std::string checksum_;
   std::vector<RankProcess*> readers_;
 };
 
@@ -207,7 +207,7 @@ TEST_F(ChainTest, ExactlyOneSourceIsBlamedWhenTheSecondHopStops) {
   EXPECT_EQ(FailuresIn(*readers_[kStopped + 1]->answer()), 1u) << "the one that reads from it";
   for (RankProcess* reader : readers_) {
     if (reader == readers_[kStopped]) continue;
-    EXPECT_THAT(cluster_->SumOf(reader), IsOkAndHolds(sum_));
+    EXPECT_THAT(cluster_->ChecksumOf(reader), IsOkAndHolds(checksum_));
   }
   readers_[kStopped]->process().Signal(SIGKILL);
 }

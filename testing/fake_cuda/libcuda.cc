@@ -578,8 +578,9 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
   const std::shared_ptr<FakeStream> on = Driver().FindStream(stream);
   if (on == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   // The arguments are copied at the launch; all kernels have one structure of this size.
-  static_assert(sizeof(th::kernels::LeafSumsArguments) == sizeof(th::kernels::CopyPiecesArguments));
-  th::kernels::LeafSumsArguments arguments;
+  static_assert(sizeof(th::kernels::LeafChecksumsArguments) ==
+                sizeof(th::kernels::CopyPiecesArguments));
+  th::kernels::LeafChecksumsArguments arguments;
   std::memcpy(&arguments, parameters[0], sizeof(arguments));
   const auto kernel = reinterpret_cast<th::kernels::HostKernel>(function);
   on->Add([=] {

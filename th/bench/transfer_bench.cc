@@ -35,10 +35,10 @@ double SpanOf(const std::vector<RankProcess*>& ranks) {
   return last - first;
 }
 
-double SumOf(const std::vector<RankProcess*>& ranks, const char* key) {
-  double sum = 0;
-  for (RankProcess* rank : ranks) sum += rank->answer()->value(key, 0.0);
-  return sum;
+double ChecksumOf(const std::vector<RankProcess*>& ranks, const char* key) {
+  double checksum = 0;
+  for (RankProcess* rank : ranks) checksum += rank->answer()->value(key, 0.0);
+  return checksum;
 }
 
 uint64_t Most(const std::vector<RankProcess*>& ranks, const char* key) {
@@ -151,8 +151,8 @@ class TransferBench {
 
   absl::Status ReadMeters(TransferRound* round) {
     TH_RETURN_IF_ERROR(SendToRanks(all_, {{"do", "meter-read"}}));
-    round->holder_cpu_seconds = SumOf(holder_, "cpu_seconds");
-    round->readers_cpu_seconds = SumOf(readers_, "cpu_seconds");
+    round->holder_cpu_seconds = ChecksumOf(holder_, "cpu_seconds");
+    round->readers_cpu_seconds = ChecksumOf(readers_, "cpu_seconds");
     round->rss_growth_bytes = Most(all_, "growth_bytes");
     return absl::OkStatus();
   }

@@ -39,8 +39,8 @@ constexpr char kByRoots[] = "root digests of the published shards";
 absl::StatusOr<Verification> CompareFolders(const CheckpointFolder& folder,
                                             const VerifyFlags& flags) {
   TH_ASSIGN_OR_RETURN(const CheckpointFolder other, CheckpointFolder::Open(flags.other));
-  TH_ASSIGN_OR_RETURN(const SummedModel left, SumFolder(folder));
-  TH_ASSIGN_OR_RETURN(const SummedModel right, SumFolder(other));
+  TH_ASSIGN_OR_RETURN(const ChecksummedModel left, ChecksumFolder(folder));
+  TH_ASSIGN_OR_RETURN(const ChecksummedModel right, ChecksumFolder(other));
   return Verification{.with = flags.other,
                       .by = kByTensors,
                       .compared = left.size(),
@@ -51,13 +51,13 @@ absl::StatusOr<Verification> CompareBytes(const CheckpointFolder& folder, const 
                                           const FoundVersion& found, StopSignals* stop) {
   TH_ASSIGN_OR_RETURN(const PulledModel pulled, Pull(flags.pull, found, stop));
   stop->LetGo();
-  TH_ASSIGN_OR_RETURN(const SummedModel left, SumFolder(folder));
+  TH_ASSIGN_OR_RETURN(const ChecksummedModel left, ChecksumFolder(folder));
   const std::string with = absl::StrCat("version ", found.shards.version.ToString());
   return Verification{
       .with = with,
       .by = kByTensors,
       .compared = left.size(),
-      .differences = Differences(left, flags.folder, SumMemory(pulled.model.tensors()), with)};
+      .differences = Differences(left, flags.folder, ChecksumMemory(pulled.model.tensors()), with)};
 }
 
 absl::StatusOr<Verification> CompareRoots(const CheckpointFolder& folder,

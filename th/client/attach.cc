@@ -54,7 +54,7 @@ absl::StatusOr<AttachResult> ResultOf(const OperationDone& done,
   result.version.emplace(AttachedVersion::Parts{.version = done.version,
                                                 .layout = std::move(layout),
                                                 .shard = std::move(content.shard),
-                                                .sums = std::move(content.sums),
+                                                .checksums = std::move(content.checksums),
                                                 .source = content.source.ToString()});
   return result;
 }

@@ -62,7 +62,7 @@ class AttachedVersion {
     VersionInfo version;
     std::shared_ptr<const ShardLayout> layout;  // shared with the client, for the next one
     std::shared_ptr<const MappedShard> shard;
-    std::vector<SegmentSum> sums;  // empty: the layout takes none
+    std::vector<SegmentChecksum> checksums;  // empty: the layout takes none
     std::string source;
   };
   explicit AttachedVersion(Parts parts) : parts_(std::move(parts)) {}

@@ -52,14 +52,14 @@ double Milliseconds(const std::function<void()>& work) {
 __attribute__((target_clones("avx2", "default"))) uint64_t Read(const std::byte* data,
                                                                 uint64_t bytes) {
   constexpr uint64_t kWords = 16;
-  uint64_t sums[kWords] = {};
+  uint64_t checksums[kWords] = {};
   const auto* const words = reinterpret_cast<const uint64_t*>(data);
   for (uint64_t i = 0; i < bytes / sizeof(uint64_t); i += kWords) {
-    for (uint64_t k = 0; k < kWords; ++k) sums[k] += words[i + k];
+    for (uint64_t k = 0; k < kWords; ++k) checksums[k] += words[i + k];
   }
-  uint64_t sum = 0;
-  for (const uint64_t each : sums) sum += each;
-  return sum;
+  uint64_t checksum = 0;
+  for (const uint64_t each : checksums) checksum += each;
+  return checksum;
 }
 
 void Hold(int control, uint64_t bytes) {
@@ -86,7 +86,7 @@ void ReadAttached(const std::string& server, uint64_t bytes) {
   madvise(own, bytes, MADV_HUGEPAGE);
   std::memset(own, 1, bytes);
   std::vector<double> attach, again, first, second, private_read, detach;
-  uint64_t sum = 0;
+  uint64_t checksum = 0;
   for (int i = 0; i < kTimes; ++i) {
     absl::StatusOr<AttachResult> result;
     attach.push_back(Milliseconds([&] { result = (*client)->Attach(Latest()); }));
@@ -101,9 +101,9 @@ void ReadAttached(const std::string& server, uint64_t bytes) {
       std::exit(1);
     }
     const std::byte* const data = result->version->tensor(0).data;
-    first.push_back(Milliseconds([&] { sum += Read(data, bytes); }));
-    private_read.push_back(Milliseconds([&] { sum += Read(own, bytes); }));
-    second.push_back(Milliseconds([&] { sum += Read(data, bytes); }));
+    first.push_back(Milliseconds([&] { checksum += Read(data, bytes); }));
+    private_read.push_back(Milliseconds([&] { checksum += Read(own, bytes); }));
+    second.push_back(Milliseconds([&] { checksum += Read(data, bytes); }));
     detach.push_back(Milliseconds([&] { result->version.reset(); }));
   }
   std::printf(
@@ -114,7 +114,7 @@ void ReadAttached(const std::string& server, uint64_t bytes) {
       static_cast<unsigned long long>(bytes >> 20), Median(attach), Least(attach), Median(again),
       Least(again), Median(first), Median(second), Median(private_read),
       Median(private_read) / Median(first), Median(detach),
-      static_cast<unsigned long long>(sum & 0xf));
+      static_cast<unsigned long long>(checksum & 0xf));
   std::free(own);
 }
 

@@ -24,14 +24,14 @@ AttachedTensor AttachedVersion::Find(absl::string_view name) const {
 
 absl::Status AttachedVersion::Verify() const {
   const ShardLayout& layout = *parts_.layout;
-  for (uint64_t i = 0; i < parts_.sums.size(); ++i) {
+  for (uint64_t i = 0; i < parts_.checksums.size(); ++i) {
     SegmentHasher hasher;
     for (const SegmentPiece& piece : layout.PiecesOf(SegmentIndex(i))) {
       const ShardLayout::Storage& storage = layout.storages()[piece.storage];
       hasher.Update(parts_.shard->At(storage.stream_offset + piece.offset, piece.bytes),
                     piece.bytes);
     }
-    if (hasher.Finish() != parts_.sums[i]) {
+    if (hasher.Finish() != parts_.checksums[i]) {
       return absl::DataLossError(absl::StrCat("segment ", i, " of version ",
                                               parts_.version.ToString(), " as ", parts_.source,
                                               " holds it is not what was published"));

@@ -33,11 +33,11 @@ constexpr char kGpu[] = "0000:07:00.0";
 // Stands still before it sums.
 class BusySide : public testing::IdleSide {
  public:
-  absl::StatusOr<std::vector<SegmentSum>> Sum(
+  absl::StatusOr<std::vector<SegmentChecksum>> Checksum(
       absl::Span<const std::vector<DeviceRun>> segments) override {
     entered.Notify();
     go_on.WaitForNotification();
-    return IdleSide::Sum(segments);
+    return IdleSide::Checksum(segments);
   }
 
   absl::Notification entered, go_on;

@@ -29,7 +29,7 @@ class FillDriver : public FillObserver, public std::enable_shared_from_this<Fill
     std::shared_ptr<DataPlane> data_plane;
     std::shared_ptr<SessionAccess> session;
     std::shared_ptr<SegmentStore> store;
-    SegmentStore::KnownSums before = {};         // of what it holds from before the fill
+    SegmentStore::KnownChecksums before = {};    // of what it holds from before the fill
     std::shared_ptr<SegmentRing> ring;           // null: the store keeps what is received
     std::shared_ptr<MappingTarget> mapping;      // not null: nothing is received, it is mapped
     std::shared_ptr<ProgressReporter> progress;  // null: nobody asked

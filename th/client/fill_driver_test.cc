@@ -86,12 +86,12 @@ TEST_F(FillDriverTest, ItIsStoppingBeforeTheSessionHearsThatItIsComplete) {
 TEST_F(FillDriverTest, SumsOfAFillDoNotOutliveAWriteThatFollowsIt) {
   buffer_->StartFill(OrderThatHasEverything(), parts_);
   stopped_.WaitForNotification();
-  const std::vector<SegmentSum> received = buffer_->store()->sums();
+  const std::vector<SegmentChecksum> received = buffer_->store()->checksums();
   Serve(BufferState::kWritable, 3);  // before this thread has heard that the fill is over
   buffer_->FillStopped();
   memory_[0] ^= 1;
   Serve(BufferState::kPublished, 3);
-  EXPECT_NE(buffer_->store()->SumOf(SegmentIndex(0)), received[0]);
+  EXPECT_NE(buffer_->store()->ChecksumOf(SegmentIndex(0)), received[0]);
 }
 
 TEST_F(FillDriverTest, WhatWasThrownAwayIsNotResumed) {

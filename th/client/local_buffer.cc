@@ -282,7 +282,7 @@ void LocalBuffer::StartFill(th::StartFill order, FillDriver::Parts parts) {
     // A fill that began anew has thrown away what the session may still count as held.
     const SegmentSet lacking = before_fill_->Complement(store_->layout().segment_count());
     for (const SegmentRange& range : lacking.ranges()) order.resume.Remove(range);
-    if (order.was_published) parts.before = store_->known_sums();
+    if (order.was_published) parts.before = store_->known_checksums();
     serving_under_ = order.generation;
     store_->BeginFill(order.generation, order.resume);
     AwaitDevices([this, order = std::move(order),

@@ -29,10 +29,10 @@ class LocalBufferTest : public ::testing::Test {
     buffer_->Serve({kBuffer, state, kStep1, BufferGeneration(generation)});
   }
   SegmentStore& store() { return *buffer_->store(); }
-  std::vector<SegmentSum> Sealed() {
+  std::vector<SegmentChecksum> Sealed() {
     const std::atomic<bool> never{false};
     EXPECT_OK(store().Seal(never).status());
-    return store().sums();
+    return store().checksums();
   }
 
   std::vector<uint8_t> memory_ = std::vector<uint8_t>(300'000);
@@ -56,12 +56,12 @@ TEST_F(LocalBufferTest, TheGenerationWordRisesWhenTheBufferIsClosedForGood) {
 
 TEST_F(LocalBufferTest, ThePublishersSumsStandAfterAnUpdateThatWroteNothing) {
   Serve(BufferState::kPublished, 1);
-  const std::vector<SegmentSum> published = Sealed();
+  const std::vector<SegmentChecksum> published = Sealed();
   Serve(BufferState::kDraining, 1);
   memory_[0] ^= 1;  // gone bad: a sum that is taken now would hide it
   Serve(BufferState::kPublished, 2);
   EXPECT_EQ(store().generation(), BufferGeneration(2));
-  EXPECT_EQ(store().sums(), published);
+  EXPECT_EQ(store().checksums(), published);
 }
 
 TEST_F(LocalBufferTest, AnUndefinedBufferServesUnderTheGenerationThatItAnnounces) {
@@ -76,7 +76,7 @@ TEST_F(LocalBufferTest, AnUndefinedBufferServesUnderTheGenerationThatItAnnounces
 
 TEST_F(LocalBufferTest, NewContentGetsSumsOfItsOwn) {
   Serve(BufferState::kPublished, 1);
-  const std::vector<SegmentSum> published = Sealed();
+  const std::vector<SegmentChecksum> published = Sealed();
   Serve(BufferState::kWritable, 2);
   memory_[0] ^= 1;
   Serve(BufferState::kPublished, 2);

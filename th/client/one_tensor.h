@@ -46,9 +46,9 @@ inline absl::StatusOr<TensorBinding> BindOneTensorOfGpu(std::vector<uint8_t>& me
 // Does nothing, at once. Tests override what is to stand still or to fail.
 class IdleSide : public DeviceSide {
  public:
-  absl::StatusOr<std::vector<SegmentSum>> Sum(
+  absl::StatusOr<std::vector<SegmentChecksum>> Checksum(
       absl::Span<const std::vector<DeviceRun>> segments) override {
-    return std::vector<SegmentSum>(segments.size());
+    return std::vector<SegmentChecksum>(segments.size());
   }
   absl::Status CopyToHost(absl::Span<const DeviceCopy>) override { return absl::OkStatus(); }
   absl::Status CopyToDevice(absl::Span<const DeviceCopy>) override { return absl::OkStatus(); }

@@ -134,8 +134,8 @@ ControlledRank::Result ControlledRank::Do(const json& command) {
                                                     {"update", &ControlledRank::Update},
                                                     {"stage", &ControlledRank::Stage},
                                                     {"apply", &ControlledRank::Apply},
-                                                    {"sum", &ControlledRank::Sum},
-                                                    {"sums", &ControlledRank::Sums},
+                                                    {"sum", &ControlledRank::Checksum},
+                                                    {"sums", &ControlledRank::Checksums},
                                                     {"stats", &ControlledRank::Stats},
                                                     {"scribble", &ControlledRank::Scribble},
                                                     {"hoard", &ControlledRank::Hoard},
@@ -266,17 +266,17 @@ std::function<void(const UpdateProgress&)> ControlledRank::ProgressWriter() cons
   };
 }
 
-ControlledRank::Result ControlledRank::Sum(const json& command) {
+ControlledRank::Result ControlledRank::Checksum(const json& command) {
   TH_RETURN_IF_ERROR(Download());
-  const TensorSums sums = weights_->Sum();
-  return json{{"sum", Combine(sums).ToHex()}, {"tensors", sums.size()}};
+  const TensorChecksums checksums = weights_->Checksum();
+  return json{{"sum", Combine(checksums).ToHex()}, {"tensors", checksums.size()}};
 }
 
-ControlledRank::Result ControlledRank::Sums(const json& command) {
+ControlledRank::Result ControlledRank::Checksums(const json& command) {
   TH_RETURN_IF_ERROR(Download());
-  json sums = json::object();
-  for (const auto& [name, sum] : weights_->Sum()) sums[name] = sum.ToHex();
-  return json{{"sums", std::move(sums)}};
+  json checksums = json::object();
+  for (const auto& [name, checksum] : weights_->Checksum()) checksums[name] = checksum.ToHex();
+  return json{{"sums", std::move(checksums)}};
 }
 
 ControlledRank::Result ControlledRank::Stats(const json& command) {

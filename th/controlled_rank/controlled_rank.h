@@ -95,8 +95,8 @@ class ControlledRank {
   Result Stage(const nlohmann::json& command);
   Result Apply(const nlohmann::json& command);
   std::function<void(const UpdateProgress&)> ProgressWriter() const;
-  Result Sum(const nlohmann::json& command);
-  Result Sums(const nlohmann::json& command);
+  Result Checksum(const nlohmann::json& command);
+  Result Checksums(const nlohmann::json& command);
   Result Stats(const nlohmann::json& command);
   Result Scribble(const nlohmann::json& command);
   Result Hoard(const nlohmann::json& command);

@@ -100,9 +100,10 @@ uint64_t BytesOf(const std::vector<TensorSpec>& tensors) {
   return bytes;
 }
 
-Digest Combine(const TensorSums& sums) {
+Digest Combine(const TensorChecksums& checksums) {
   DigestBuilder builder;
-  for (const auto& [name, sum] : sums) builder.Update(absl::StrCat(name, " ", sum.ToHex(), "\n"));
+  for (const auto& [name, checksum] : checksums)
+    builder.Update(absl::StrCat(name, " ", checksum.ToHex(), "\n"));
   return builder.Finish();
 }
 
@@ -151,15 +152,16 @@ void RankWeights::Scribble() {
   }
 }
 
-TensorSums RankWeights::Sum() const {
-  TensorSums sums;
+TensorChecksums RankWeights::Checksum() const {
+  TensorChecksums checksums;
   for (const Tensor& tensor : tensors()) {
     if (!tensor.alias_of.empty()) continue;
-    sums.emplace_back(tensor.name, Sha256({static_cast<const char*>(tensor.data), tensor.bytes}));
+    checksums.emplace_back(tensor.name,
+                           Sha256({static_cast<const char*>(tensor.data), tensor.bytes}));
   }
-  std::sort(sums.begin(), sums.end(),
+  std::sort(checksums.begin(), checksums.end(),
             [](const auto& a, const auto& b) { return a.first < b.first; });
-  return sums;
+  return checksums;
 }
 
 }  // namespace th

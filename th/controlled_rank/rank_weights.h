@@ -49,9 +49,9 @@ absl::StatusOr<std::vector<std::vector<TensorSpec>>> ShardsOf(const ModelChoice&
 uint64_t BytesOf(const std::vector<TensorSpec>& tensors);
 
 // A name and the sum of its bytes, for every storage, by name.
-using TensorSums = std::vector<std::pair<std::string, Digest>>;
+using TensorChecksums = std::vector<std::pair<std::string, Digest>>;
 // One sum over names and sums: equal exactly when all of them are.
-Digest Combine(const TensorSums& sums);
+Digest Combine(const TensorChecksums& checksums);
 
 class RankWeights {
  public:
@@ -67,7 +67,7 @@ class RankWeights {
   void ChangeTo(uint64_t content);
   // Every byte becomes another one; which content it was is lost.
   void Scribble();
-  TensorSums Sum() const;
+  TensorChecksums Checksum() const;
 
  private:
   RankWeights(ShardChoice choice, TensorMemory memory)

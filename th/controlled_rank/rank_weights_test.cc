@@ -37,16 +37,16 @@ TEST(RankWeightsTest, MakesSoManyTensorsOfAllTheBytes) {
 
 TEST(RankWeightsTest, AChangeReachesEveryTensorAndIsTakenBack) {
   RankWeights weights = Loaded(kEqual);
-  const TensorSums before = weights.Sum();
+  const TensorChecksums before = weights.Checksum();
   weights.ChangeTo(2);
-  const TensorSums changed = weights.Sum();
+  const TensorChecksums changed = weights.Checksum();
   for (size_t i = 0; i < before.size(); ++i) EXPECT_NE(before[i].second, changed[i].second);
   weights.ChangeTo(3);
-  EXPECT_NE(Combine(weights.Sum()), Combine(changed));
+  EXPECT_NE(Combine(weights.Checksum()), Combine(changed));
   weights.ChangeTo(2);
-  EXPECT_EQ(Combine(weights.Sum()), Combine(changed));
+  EXPECT_EQ(Combine(weights.Checksum()), Combine(changed));
   weights.ChangeTo(0);
-  EXPECT_EQ(Combine(weights.Sum()), Combine(before));
+  EXPECT_EQ(Combine(weights.Checksum()), Combine(before));
 }
 
 TEST(RankWeightsTest, AChangeReachesNearlyAllBytes) {
@@ -79,8 +79,8 @@ TEST(RankWeightsTest, RanksWithTheSameShardHaveTheSameBytesAndOthersOtherOnes) {
   left.ChangeTo(5);
   again.ChangeTo(5);
   right.ChangeTo(5);
-  EXPECT_EQ(Combine(left.Sum()), Combine(again.Sum()));
-  EXPECT_NE(Combine(left.Sum()), Combine(right.Sum()));
+  EXPECT_EQ(Combine(left.Checksum()), Combine(again.Checksum()));
+  EXPECT_NE(Combine(left.Checksum()), Combine(right.Checksum()));
   EXPECT_EQ(left.bytes() + right.bytes(), 100'003u);
 }
 
@@ -92,7 +92,7 @@ TEST(RankWeightsTest, ReadsACheckpointFolder) {
   ASSERT_OK(WriteCheckpoint(folder, {tensor}, {}));
   const RankWeights weights = Loaded({.folder = folder});
   EXPECT_EQ(memcmp(weights.tensors()[0].data, content.data(), 8), 0);
-  EXPECT_EQ(weights.Sum()[0].second, Sha256(content));
+  EXPECT_EQ(weights.Checksum()[0].second, Sha256(content));
 }
 
 TEST(RankWeightsTest, RefusesModelsThatCannotBe) {
@@ -122,10 +122,10 @@ TEST(ShardChoiceTest, RefusesMalformedJson) {
 }
 
 TEST(CombineTest, DependsOnNamesAndSums) {
-  const TensorSums sums = {{"a", Sha256("x")}, {"b", Sha256("y")}};
-  const std::set<Digest> all = {Combine(sums), Combine({{"a", Sha256("y")}, {"b", Sha256("y")}}),
-                                Combine({{"a", Sha256("x")}, {"c", Sha256("y")}}),
-                                Combine({sums[0]})};
+  const TensorChecksums checksums = {{"a", Sha256("x")}, {"b", Sha256("y")}};
+  const std::set<Digest> all = {
+      Combine(checksums), Combine({{"a", Sha256("y")}, {"b", Sha256("y")}}),
+      Combine({{"a", Sha256("x")}, {"c", Sha256("y")}}), Combine({checksums[0]})};
   EXPECT_THAT(all, SizeIs(4));
 }
 

@@ -124,10 +124,10 @@ absl::Status DemoScene::SendToTrainer(const json& command) {
 
 absl::Status DemoScene::Publish(const std::string& label, uint64_t content) {
   TH_RETURN_IF_ERROR(SendToTrainer({{"do", "change"}, {"content", content}}));
-  TH_ASSIGN_OR_RETURN(const std::vector<ShardSum> sums, SumsOf({kTrainer}));
+  TH_ASSIGN_OR_RETURN(const std::vector<ShardChecksum> checksums, ChecksumsOf({kTrainer}));
   TH_RETURN_IF_ERROR(SendToTrainer({{"do", "publish"}, {"label", label}}));
   version_ = cluster_->RanksOf(kTrainer).front()->answer()->value("version", label);
-  const std::vector<std::string> differences = expected_.Set(version_, sums);
+  const std::vector<std::string> differences = expected_.Set(version_, checksums);
   report_->differences.insert(report_->differences.end(), differences.begin(), differences.end());
   screen_->SendToRanks(absl::StrCat("version ", version_, " is published"));
   return absl::OkStatus();
@@ -253,30 +253,31 @@ void DemoScene::Record(RankProcess* reader) {
   }
 }
 
-absl::StatusOr<std::vector<ShardSum>> DemoScene::SumsOf(const std::vector<std::string>& groups) {
+absl::StatusOr<std::vector<ShardChecksum>> DemoScene::ChecksumsOf(
+    const std::vector<std::string>& groups) {
   TH_RETURN_IF_ERROR(cluster_->poller().SendToRanks(cluster_->RanksOf(groups), {{"do", "sum"}},
                                                     options_.step_timeout));
-  std::vector<ShardSum> sums;
+  std::vector<ShardChecksum> checksums;
   for (const std::string& group : groups) {
     uint32_t rank = 0;
     for (RankProcess* process : cluster_->RanksOf(group)) {
-      sums.push_back({.rank = process->name(),
-                      .shard = cluster_->ShardOf(rank++),
-                      .sum = process->answer()->value("sum", ""),
-                      .tensors = process->answer()->value("tensors", uint64_t{0})});
+      checksums.push_back({.rank = process->name(),
+                           .shard = cluster_->ShardOf(rank++),
+                           .checksum = process->answer()->value("sum", ""),
+                           .tensors = process->answer()->value("tensors", uint64_t{0})});
     }
   }
-  return sums;
+  return checksums;
 }
 
 absl::Status DemoScene::Verify(const std::vector<std::string>& groups) {
-  TH_ASSIGN_OR_RETURN(const std::vector<ShardSum> sums, SumsOf(groups));
-  const std::vector<std::string> differences = expected_.Compare(version_, sums);
+  TH_ASSIGN_OR_RETURN(const std::vector<ShardChecksum> checksums, ChecksumsOf(groups));
+  const std::vector<std::string> differences = expected_.Compare(version_, checksums);
   report_->differences.insert(report_->differences.end(), differences.begin(), differences.end());
   report_->shards_compared = expected_.shards_compared();
   report_->tensors_compared = expected_.tensors_compared();
   screen_->SendToRanks(differences.empty()
-                           ? absl::StrCat("version ", version_, ": all ", sums.size(),
+                           ? absl::StrCat("version ", version_, ": all ", checksums.size(),
                                           " readers' tensors have the trainer's SHA-256 sums")
                            : absl::StrCat("DIFFERENT: ", absl::StrJoin(differences, "; ")));
   return MeasureMemory(/*baseline=*/false);

@@ -71,7 +71,7 @@ class DemoScene {
   void ShowEnds(const std::vector<RankProcess*>& ranks);
   void Record(RankProcess* reader);
 
-  absl::StatusOr<std::vector<ShardSum>> SumsOf(const std::vector<std::string>& groups);
+  absl::StatusOr<std::vector<ShardChecksum>> ChecksumsOf(const std::vector<std::string>& groups);
   absl::Status MeasureMemory(bool baseline);
 
   const DemoSceneOptions options_;

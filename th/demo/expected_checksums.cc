@@ -5,12 +5,12 @@
 namespace th {
 
 std::vector<std::string> ExpectedChecksums::Set(const std::string& version,
-                                                const std::vector<ShardSum>& trainer) {
+                                                const std::vector<ShardChecksum>& trainer) {
   std::vector<std::string> differences;
-  for (const ShardSum& rank : trainer) expected_.erase({version, rank.shard});
-  for (const ShardSum& rank : trainer) {
+  for (const ShardChecksum& rank : trainer) expected_.erase({version, rank.shard});
+  for (const ShardChecksum& rank : trainer) {
     const auto [known, added] = expected_.try_emplace({version, rank.shard}, rank);
-    if (added || known->second.sum == rank.sum) continue;
+    if (added || known->second.checksum == rank.checksum) continue;
     differences.push_back(absl::StrCat("version ", version, ": ", rank.rank, " and ",
                                        known->second.rank,
                                        " hold the same shard with different bytes"));
@@ -19,9 +19,9 @@ std::vector<std::string> ExpectedChecksums::Set(const std::string& version,
 }
 
 std::vector<std::string> ExpectedChecksums::Compare(const std::string& version,
-                                                    const std::vector<ShardSum>& readers) {
+                                                    const std::vector<ShardChecksum>& readers) {
   std::vector<std::string> differences;
-  for (const ShardSum& reader : readers) {
+  for (const ShardChecksum& reader : readers) {
     const auto known = expected_.find({version, reader.shard});
     if (known == expected_.end()) {
       differences.push_back(absl::StrCat("version ", version, ": the trainer has no sum of shard ",
@@ -30,10 +30,10 @@ std::vector<std::string> ExpectedChecksums::Compare(const std::string& version,
     }
     ++shards_compared_;
     tensors_compared_ += reader.tensors;
-    if (reader.sum == known->second.sum) continue;
+    if (reader.checksum == known->second.checksum) continue;
     differences.push_back(absl::StrCat("version ", version, ": ", reader.rank,
-                                       " differs from the trainer's tensors (SHA-256 ", reader.sum,
-                                       ", not ", known->second.sum, ")"));
+                                       " differs from the trainer's tensors (SHA-256 ",
+                                       reader.checksum, ", not ", known->second.checksum, ")"));
   }
   return differences;
 }

@@ -65,7 +65,7 @@ class DeviceSide {
   virtual ~DeviceSide() = default;
   // A sum for each segment, which is what its runs are in order. The runs of one segment lie on one
   // device (INVALID_ARGUMENT).
-  virtual absl::StatusOr<std::vector<SegmentSum>> Sum(
+  virtual absl::StatusOr<std::vector<SegmentChecksum>> Checksum(
       absl::Span<const std::vector<DeviceRun>> segments) = 0;
   // On an error some bytes may have been written.
   virtual absl::Status CopyToHost(absl::Span<const DeviceCopy> copies) = 0;

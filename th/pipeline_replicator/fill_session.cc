@@ -229,16 +229,16 @@ void FillSession::CountReroute() {
 
 // ---- the pulls
 
-void FillSession::HandleAdmitted(SourceIndex index, absl::Time now, bool lists_sums) {
+void FillSession::HandleAdmitted(SourceIndex index, absl::Time now, bool lists_checksums) {
   Source& source = sources_[index.value];
   if (source.state != SourceState::kOpening) return;
   source.state = SourceState::kAdmitted;
-  replicator_.AddSource(index, now, ReachOf(source.assigned.distance), lists_sums);
+  replicator_.AddSource(index, now, ReachOf(source.assigned.distance), lists_checksums);
 }
 
-void FillSession::HandleSums(SourceIndex index, SegmentIndex first,
-                             absl::Span<const SegmentSum> sums, absl::Time now) {
-  replicator_.HandleSums(index, first, sums, now);
+void FillSession::HandleChecksums(SourceIndex index, SegmentIndex first,
+                                  absl::Span<const SegmentChecksum> checksums, absl::Time now) {
+  replicator_.HandleChecksums(index, first, checksums, now);
   undecided_ = ask_all_ = true;
 }
 
@@ -255,8 +255,10 @@ bool FillSession::BeginSegment(SourceIndex index, SegmentIndex segment, absl::Ti
 }
 
 PipelineReplicator::SegmentVerdict FillSession::HandleSegment(SourceIndex index,
-                                                              SegmentIndex segment, SegmentSum sent,
-                                                              SegmentSum computed, absl::Time now) {
+                                                              SegmentIndex segment,
+                                                              SegmentChecksum sent,
+                                                              SegmentChecksum computed,
+                                                              absl::Time now) {
   using Verdict = PipelineReplicator::SegmentVerdict;
   const uint64_t landed = replicator_.landed();
   const Verdict verdict = replicator_.HandleSegment(index, segment, sent, computed, now);
@@ -415,9 +417,9 @@ std::vector<SourceThroughput> FillSession::Throughputs(absl::Time now) const {
 
 // ---- decisions
 
-bool FillSession::PollSums(SourceIndex index, absl::Time now) {
+bool FillSession::PollChecksums(SourceIndex index, absl::Time now) {
   if (stopping() || sources_[index.value].state != SourceState::kAdmitted) return false;
-  return replicator_.PollSums(index, now);
+  return replicator_.PollChecksums(index, now);
 }
 
 std::optional<SegmentRange> FillSession::PollRequest(SourceIndex index, absl::Time now) {
@@ -445,7 +447,7 @@ std::optional<FillOutput> FillSession::PollOutput(absl::Time now) {
 
 void FillSession::AskAll(absl::Time now) {
   for (const Source& source : sources_) {
-    if (PollSums(source.index, now)) outputs_.push_back(AskPullSums{source.index});
+    if (PollChecksums(source.index, now)) outputs_.push_back(AskPullChecksums{source.index});
     while (const auto range = PollRequest(source.index, now)) {
       outputs_.push_back(AskPull{source.index, *range});
     }

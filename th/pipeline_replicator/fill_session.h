@@ -6,7 +6,7 @@
 //   FillSession fill({.replicator = shard, .reach = what_transports_say}, limits, now);
 //   fill.SetSources(assignment, sources, now);
 //   fill.HandleAdmitted(source, now);  // and what else the pulls and the owner have to say
-//   if (fill.PollSums(source, now)) AskSums(source);
+//   if (fill.PollChecksums(source, now)) AskSums(source);
 //   while (auto range = fill.PollRequest(source, now)) Ask(source, *range);
 //   while (auto output = fill.PollOutput(now)) Do(*output);  // after everything that happens
 //   if (now >= fill.NextDeadline()) fill.HandleTick(now);
@@ -66,8 +66,8 @@ struct AskPull {
   SourceIndex source;
   SegmentRange range;
 };
-// Ask for the whole list of sums. Answered by HandleSums, as it becomes known there.
-struct AskPullSums {
+// Ask for the whole list of sums. Answered by HandleChecksums, as it becomes known there.
+struct AskPullChecksums {
   SourceIndex source;
 };
 // Let it send what it has begun and no more; HandleClosed follows.
@@ -116,7 +116,7 @@ struct FillSourceSuspected {
 };
 // Every source is closed, nothing is written any more. The last output.
 struct FillStopped {};
-using FillOutput = std::variant<OpenPull, AskPull, AskPullSums, FinishPull, ClosePull,
+using FillOutput = std::variant<OpenPull, AskPull, AskPullChecksums, FinishPull, ClosePull,
                                 FillFirstWrite, FillProgressed, FillReceived, FillCompleted,
                                 FillFailed, FillSourceFailed, FillSourceSuspected, FillStopped>;
 
@@ -189,16 +189,16 @@ class FillSession {
   void Stop();
 
   // ---- the pulls, each by the number that OpenPull gave
-  // `lists_sums`: it answers AskPullSums.
-  void HandleAdmitted(SourceIndex index, absl::Time now, bool lists_sums = false);
+  // `lists_checksums`: it answers AskPullChecksums.
+  void HandleAdmitted(SourceIndex index, absl::Time now, bool lists_checksums = false);
   // The next sums of its list, in canonical order.
-  void HandleSums(SourceIndex index, SegmentIndex first, absl::Span<const SegmentSum> sums,
-                  absl::Time now);
+  void HandleChecksums(SourceIndex index, SegmentIndex first,
+                       absl::Span<const SegmentChecksum> checksums, absl::Time now);
   // True: the bytes of `segment`, which come next, may be written. False: they are thrown away.
   bool BeginSegment(SourceIndex index, SegmentIndex segment, absl::Time now);
   // All of them have landed.
   PipelineReplicator::SegmentVerdict HandleSegment(SourceIndex index, SegmentIndex segment,
-                                                   SegmentSum sent, SegmentSum computed,
+                                                   SegmentChecksum sent, SegmentChecksum computed,
                                                    absl::Time now);
   // The same in two steps, where the bytes have to go on from where they landed (into a GPU's
   // memory): they have landed, and no longer need their source; then HandleSegment, once they are
@@ -222,20 +222,20 @@ class FillSession {
 
   // ---- what to do
   // What to ask of the source next: the list of sums, then segments. To be polled after each event
-  // of a source; what time, or the end of another source, makes possible comes as AskPullSums and
-  // AskPull.
-  bool PollSums(SourceIndex index, absl::Time now);
+  // of a source; what time, or the end of another source, makes possible comes as AskPullChecksums
+  // and AskPull.
+  bool PollChecksums(SourceIndex index, absl::Time now);
   std::optional<SegmentRange> PollRequest(SourceIndex index, absl::Time now);
   // True once after the list of sums was found wrong: what is served must be forgotten before
   // anything else happens, also the segment that was accepted just now. After HandleSegment,
-  // HandleSums and SetRoot, and at the beginning.
+  // HandleChecksums and SetRoot, and at the beginning.
   bool PollStartedOver();
   // Segments that are held now without having been moved, each once. After the same, and after
   // PollStartedOver.
   SegmentSet TakeUnchanged() { return replicator_.TakeUnchanged(); }
   // Sums that readers of this buffer may be told, each once. After TakeUnchanged; valid until the
   // next call.
-  PipelineReplicator::ListedSums TakeListed() { return replicator_.TakeListed(); }
+  PipelineReplicator::ListedChecksums TakeListed() { return replicator_.TakeListed(); }
   std::optional<FillOutput> PollOutput(absl::Time now);
   // PollOutput may have something. False after most segments.
   bool has_output() const { return !outputs_.empty() || undecided_ || ask_all_; }
@@ -245,8 +245,10 @@ class FillSession {
   // ---- state
   const SegmentSet& held() const { return replicator_.held(); }
   // The sum of a held segment.
-  SegmentSum SumOf(SegmentIndex segment) const { return replicator_.SumOf(segment); }
-  const std::vector<SegmentSum>& sums() const { return replicator_.sums(); }  // by segment
+  SegmentChecksum ChecksumOf(SegmentIndex segment) const { return replicator_.ChecksumOf(segment); }
+  const std::vector<SegmentChecksum>& checksums() const {
+    return replicator_.checksums();
+  }  // by segment
   bool wrote() const { return wrote_; }
   bool stopping() const { return life_ != Life::kRunning; }  // or stopped
   bool completed() const { return stage_ == Stage::kComplete; }

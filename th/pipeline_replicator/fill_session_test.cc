@@ -29,12 +29,12 @@ absl::Time At(int64_t milliseconds) {
   return absl::UnixEpoch() + absl::Hours(1) + absl::Milliseconds(milliseconds);
 }
 SegmentIndex S(uint64_t i) { return SegmentIndex(i); }
-SegmentSum SumFor(uint64_t i) { return 1000 + i; }
+SegmentChecksum ChecksumFor(uint64_t i) { return 1000 + i; }
 
 Digest Root() {
-  std::vector<SegmentSum> sums;
-  for (uint64_t i = 0; i < kSegments; ++i) sums.push_back(SumFor(i));
-  return RootOfSums(sums);
+  std::vector<SegmentChecksum> checksums;
+  for (uint64_t i = 0; i < kSegments; ++i) checksums.push_back(ChecksumFor(i));
+  return RootOfChecksums(checksums);
 }
 
 // Source `letter` at letter:1, letter:2, ...
@@ -61,7 +61,7 @@ struct InWords {
     return absl::StrCat("ask ", o.source.value, " for ", o.range.begin.value, "-",
                         o.range.end.value);
   }
-  std::string operator()(const AskPullSums& o) const {
+  std::string operator()(const AskPullChecksums& o) const {
     return absl::StrCat("ask ", o.source.value, " for its list");
   }
   std::string operator()(const FinishPull& o) const {
@@ -105,7 +105,8 @@ class FillSessionTest : public ::testing::Test {
                        .segment_bytes = 1024,
                        .total_bytes = kSegments * 1024,
                        .already_held = std::move(held)};
-    for (uint64_t i = 0; i < kSegments; ++i) spec.replicator.held_sums.push_back(SumFor(i));
+    for (uint64_t i = 0; i < kSegments; ++i)
+      spec.replicator.held_checksums.push_back(ChecksumFor(i));
     spec.reach = OverTcpAlone;
     spec.root = root;
     return spec;
@@ -137,11 +138,11 @@ class FillSessionTest : public ::testing::Test {
   }
   Verdict Give(SourceIndex source, uint64_t i, int64_t now = 0) {
     EXPECT_TRUE(fill_.BeginSegment(source, S(i), At(now)));
-    return fill_.HandleSegment(source, S(i), SumFor(i), SumFor(i), At(now));
+    return fill_.HandleSegment(source, S(i), ChecksumFor(i), ChecksumFor(i), At(now));
   }
   Verdict GiveCorrupt(SourceIndex source, uint64_t i, int64_t now = 0) {
     EXPECT_TRUE(fill_.BeginSegment(source, S(i), At(now)));
-    return fill_.HandleSegment(source, S(i), SumFor(i), SumFor(i) + 1, At(now));
+    return fill_.HandleSegment(source, S(i), ChecksumFor(i), ChecksumFor(i) + 1, At(now));
   }
   void GiveAll(SourceIndex source, uint64_t begin = 0, int64_t now = 0) {
     for (uint64_t i = begin; i < kSegments; ++i) {
@@ -210,7 +211,7 @@ TEST_F(FillSessionTest, APartIsCompleteWithoutARoot) {
   Outputs(fill, 0);
   EXPECT_EQ(fill.PollRequest(kA, At(0)), (SegmentRange{S(0), S(1)}));
   ASSERT_TRUE(fill.BeginSegment(kA, S(0), At(0)));
-  fill.HandleSegment(kA, S(0), SumFor(0), SumFor(0), At(0));
+  fill.HandleSegment(kA, S(0), ChecksumFor(0), ChecksumFor(0), At(0));
   EXPECT_THAT(Outputs(fill, 0),
               ElementsAre("first write", "close 0", "received", "complete without a root"));
 }
@@ -224,7 +225,7 @@ TEST_F(FillSessionTest, RoomThatIsHandedOnIsAskedFor) {
   fill.HandleAdmitted(kA, At(0));
   EXPECT_EQ(fill.PollRequest(kA, At(0)), (SegmentRange{S(0), S(1)}));
   ASSERT_TRUE(fill.BeginSegment(kA, S(0), At(0)));
-  fill.HandleSegment(kA, S(0), SumFor(0), SumFor(0), At(0));
+  fill.HandleSegment(kA, S(0), ChecksumFor(0), ChecksumFor(0), At(0));
   EXPECT_EQ(fill.PollRequest(kA, At(0)), std::nullopt);
   fill.HandleConsumed(S(1));
   EXPECT_THAT(Outputs(fill, 0), ElementsAre("first write", "ask 0 for 1-2"));
@@ -288,7 +289,7 @@ FillSession OverAnything(bool strict_transport) {
   FillSession::Spec spec;
   spec.replicator = {
       .segment_count = kSegments, .segment_bytes = 1024, .total_bytes = kSegments * 1024};
-  spec.replicator.held_sums.resize(kSegments);
+  spec.replicator.held_checksums.resize(kSegments);
   spec.reach = [](const Endpoint&) { return absl::OkStatus(); };
   spec.strict_transport = strict_transport;
   return FillSession(std::move(spec), ReplicatorLimits(), At(0));
@@ -324,7 +325,7 @@ FillSession WithoutRdma(bool strict_transport) {
   FillSession::Spec spec;
   spec.replicator = {
       .segment_count = kSegments, .segment_bytes = 1024, .total_bytes = kSegments * 1024};
-  spec.replicator.held_sums.resize(kSegments);
+  spec.replicator.held_checksums.resize(kSegments);
   spec.reach = [](const Endpoint& endpoint) -> absl::Status {
     if (endpoint.transport == "same_host") return absl::OutOfRangeError("on another host");
     if (endpoint.transport != "ibverbs" || endpoint.address == "a:9") return absl::OkStatus();
@@ -385,7 +386,7 @@ TEST_F(FillSessionTest, ASourceWhosePathBreaksInMidFillGoesOnOverItsOtherTranspo
   fill.HandleAdmitted(kA, At(0));
   ASSERT_EQ(fill.PollRequest(kA, At(0)), (SegmentRange{S(0), S(8)}));
   ASSERT_TRUE(fill.BeginSegment(kA, S(0), At(0)));
-  fill.HandleSegment(kA, S(0), SumFor(0), SumFor(0), At(0));
+  fill.HandleSegment(kA, S(0), ChecksumFor(0), ChecksumFor(0), At(0));
   Outputs(fill, 0);
   fill.HandleClosed(kA, SourceFailure::kConnect, "the link is down");
   EXPECT_THAT(Outputs(fill, 1), ElementsAre("open 1 at a:2"));
@@ -405,7 +406,7 @@ TEST_F(FillSessionTest, ASourceWhosePathBrokeHasOneThroughput) {
   Outputs(fill, 0);
   const auto give = [&](SourceIndex source, uint64_t segment) {
     ASSERT_TRUE(fill.BeginSegment(source, S(segment), At(segment)));
-    fill.HandleSegment(source, S(segment), SumFor(segment), SumFor(segment), At(segment));
+    fill.HandleSegment(source, S(segment), ChecksumFor(segment), ChecksumFor(segment), At(segment));
   };
   fill.HandleAdmitted(kA, At(0));
   ASSERT_TRUE(fill.PollRequest(kA, At(0)).has_value());
@@ -625,28 +626,29 @@ FillSession::Spec Republished() {
   spec.replicator = {
       .segment_count = kSegments, .segment_bytes = 1024, .total_bytes = kSegments * 1024};
   spec.replicator.before = SegmentSet::AllOf(kSegments);
-  for (uint64_t i = 0; i < kSegments; ++i) spec.replicator.before_sums.push_back(SumFor(i));
-  spec.replicator.before_sums[3] = 7;
+  for (uint64_t i = 0; i < kSegments; ++i)
+    spec.replicator.before_checksums.push_back(ChecksumFor(i));
+  spec.replicator.before_checksums[3] = 7;
   spec.reach = OverTcpAlone;
   spec.root = Root();
   return spec;
 }
-std::vector<SegmentSum> WholeList() {
-  std::vector<SegmentSum> sums;
-  for (uint64_t i = 0; i < kSegments; ++i) sums.push_back(SumFor(i));
-  return sums;
+std::vector<SegmentChecksum> WholeList() {
+  std::vector<SegmentChecksum> checksums;
+  for (uint64_t i = 0; i < kSegments; ++i) checksums.push_back(ChecksumFor(i));
+  return checksums;
 }
 
 TEST_F(FillSessionTest, WhatIsUnchangedIsHeldWithoutAFirstWrite) {
   FillSession::Spec spec = Republished();
-  spec.replicator.before_sums[3] = SumFor(3);
+  spec.replicator.before_checksums[3] = ChecksumFor(3);
   FillSession fill(std::move(spec), Limits(), At(0));
   fill.SetSources(kFirst, {Source('a')}, At(0));
   EXPECT_THAT(Outputs(fill, 0), ElementsAre("open 0 at a:1"));
   fill.HandleAdmitted(kA, At(0), /*lists_sums=*/true);
-  EXPECT_TRUE(fill.PollSums(kA, At(0)));
+  EXPECT_TRUE(fill.PollChecksums(kA, At(0)));
   EXPECT_FALSE(fill.PollRequest(kA, At(0)).has_value());
-  fill.HandleSums(kA, S(0), WholeList(), At(1));
+  fill.HandleChecksums(kA, S(0), WholeList(), At(1));
   EXPECT_EQ(fill.TakeUnchanged(), SegmentSet::AllOf(kSegments));
   EXPECT_THAT(Outputs(fill, 1), ElementsAre("close 0", "received", "complete"));
   EXPECT_FALSE(fill.wrote());
@@ -660,17 +662,17 @@ TEST_F(FillSessionTest, AWrongListLosesItsSourceAndTheNextOneIsAsked) {
   Outputs(fill, 0);
   fill.HandleAdmitted(kA, At(0), /*lists_sums=*/true);
   fill.HandleAdmitted(kB, At(0), /*lists_sums=*/true);
-  EXPECT_TRUE(fill.PollSums(kA, At(0)));
-  std::vector<SegmentSum> wrong = WholeList();
+  EXPECT_TRUE(fill.PollChecksums(kA, At(0)));
+  std::vector<SegmentChecksum> wrong = WholeList();
   wrong[3] = 7;
-  fill.HandleSums(kA, S(0), wrong, At(1));
+  fill.HandleChecksums(kA, S(0), wrong, At(1));
   EXPECT_FALSE(fill.PollStartedOver()) << "nothing was held on its word";
   EXPECT_THAT(Outputs(fill, 1),
               ElementsAre("close 0",
                           "lost a of assignment 1, 5: sent bytes or sums that are not the "
                           "version's",
                           "ask 1 for its list"));
-  fill.HandleSums(kB, S(0), WholeList(), At(2));
+  fill.HandleChecksums(kB, S(0), WholeList(), At(2));
   EXPECT_EQ(fill.TakeUnchanged().count(), kSegments - 1);
   EXPECT_THAT(Outputs(fill, 2), ElementsAre("ask 1 for 3-4"));
 }

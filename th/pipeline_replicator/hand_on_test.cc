@@ -22,7 +22,7 @@ constexpr uint64_t kSegments = 32;
 
 SegmentIndex S(uint64_t i) { return SegmentIndex(i); }
 SegmentRange R(uint64_t begin, uint64_t end) { return {S(begin), S(end)}; }
-SegmentSum SumFor(uint64_t i) { return 1000 + i; }
+SegmentChecksum ChecksumFor(uint64_t i) { return 1000 + i; }
 absl::Time Now() { return absl::UnixEpoch(); }
 
 ReplicatorLimits SmallRequests() {
@@ -51,16 +51,17 @@ std::vector<SegmentRange> Ask(PipelineReplicator& fill, SourceIndex source = kA)
   return asked;
 }
 
-Verdict Give(PipelineReplicator& fill, uint64_t i, SegmentSum computed, SourceIndex source = kA) {
+Verdict Give(PipelineReplicator& fill, uint64_t i, SegmentChecksum computed,
+             SourceIndex source = kA) {
   EXPECT_TRUE(fill.BeginSegment(source, S(i))) << i;
-  return fill.HandleSegment(source, S(i), SumFor(i), computed, Now());
+  return fill.HandleSegment(source, S(i), ChecksumFor(i), computed, Now());
 }
-Verdict Give(PipelineReplicator& fill, uint64_t i) { return Give(fill, i, SumFor(i)); }
+Verdict Give(PipelineReplicator& fill, uint64_t i) { return Give(fill, i, ChecksumFor(i)); }
 
 Digest Root() {
-  std::vector<SegmentSum> sums;
-  for (uint64_t i = 0; i < kSegments; ++i) sums.push_back(SumFor(i));
-  return RootOfSums(sums);
+  std::vector<SegmentChecksum> checksums;
+  for (uint64_t i = 0; i < kSegments; ++i) checksums.push_back(ChecksumFor(i));
+  return RootOfChecksums(checksums);
 }
 
 TEST(HandOnTest, OnlyWhatIsWantedIsAskedFor) {
@@ -154,7 +155,7 @@ TEST(HandOnTest, WhatWasHandedOnIsNotAskedForAgainWhenASourceIsLost) {
 TEST(HandOnTest, ACorruptSegmentIsNotReceived) {
   TestFill fill(SegmentSet::FromRanges({R(0, 1)}), 1);
   Ask(fill);
-  EXPECT_EQ(Give(fill, 0, SumFor(0) ^ 1), Verdict::kCorrupt);
+  EXPECT_EQ(Give(fill, 0, ChecksumFor(0) ^ 1), Verdict::kCorrupt);
   EXPECT_FALSE(fill.all_received());
   fill.AllowAgain(kA);
   EXPECT_THAT(Ask(fill), ElementsAre(R(0, 1)));

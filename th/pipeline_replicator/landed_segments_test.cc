@@ -157,9 +157,9 @@ TEST_F(LandedSessionTest, IsCompleteWhenAllIsInPlace) {
   EXPECT_TRUE(fill_.BeginSegment(kA, S(1), At(0)));
   EXPECT_TRUE(fill_.HandleLanded(kA, S(1), At(0)));
   EXPECT_FALSE(Says<FillReceived>());
-  fill_.HandleSegment(kA, S(1), SumFor(1), SumFor(1), At(0));
+  fill_.HandleSegment(kA, S(1), ChecksumFor(1), ChecksumFor(1), At(0));
   EXPECT_FALSE(Says<FillReceived>());
-  fill_.HandleSegment(kA, S(0), SumFor(0), SumFor(0), At(0));
+  fill_.HandleSegment(kA, S(0), ChecksumFor(0), ChecksumFor(0), At(0));
   EXPECT_TRUE(Says<FillReceived>());
 }
 

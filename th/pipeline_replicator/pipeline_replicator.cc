@@ -21,7 +21,7 @@ struct PipelineReplicator::Source {
   absl::Time last_asked;
   absl::Time waits_since;  // while there are requests
   RequestQueue requests;
-  bool lists_sums = false;
+  bool lists_checksums = false;
   bool owes_list = false;
   SegmentSet corrupted;
   absl::Time withheld_until = absl::InfinitePast();  // what is corrupted is not asked again before
@@ -56,15 +56,15 @@ PipelineReplicator::PipelineReplicator(Spec spec, ReplicatorLimits limits)
       unwanted_(spec_.wanted.has_value() ? spec_.wanted->Complement(spec_.segment_count)
                                          : SegmentSet()),
       held_(spec_.already_held),
-      sums_(spec_.held_sums),
+      checksums_(spec_.held_checksums),
       list_(spec_.segment_count),
       before_(spec_.checksums ? spec_.before : SegmentSet()) {
-  sums_.resize(spec_.segment_count);
+  checksums_.resize(spec_.segment_count);
   for (const SegmentRange& range : held_.ranges()) {
     for (SegmentIndex i = range.begin; i < range.end; i = i.Next()) bytes_held_ += LengthOf(i);
     before_.Remove(range);
   }
-  if (spec_.before_sums.size() != spec_.segment_count) before_.Clear();
+  if (spec_.before_checksums.size() != spec_.segment_count) before_.Clear();
   resumed_ = !held_.empty();
   SegmentSet settled = unwanted_;
   settled.AddAll(held_);
@@ -77,13 +77,13 @@ PipelineReplicator::~PipelineReplicator() = default;
 // ---- sources
 
 void PipelineReplicator::AddSource(SourceIndex source, absl::Time now, SourceReach reach,
-                                   bool lists_sums) {
+                                   bool lists_checksums) {
   auto added = std::make_unique<Source>();
   added->index = source;
   added->far = reach == SourceReach::kOtherSite;
   added->added_at = added->last_heard = added->last_asked = now;
-  added->lists_sums = lists_sums;
-  list_was_offered_ |= lists_sums;
+  added->lists_checksums = lists_checksums;
+  list_was_offered_ |= lists_checksums;
   sources_.insert_or_assign(source, std::move(added));
 }
 
@@ -312,8 +312,8 @@ bool PipelineReplicator::HandleLanded(SourceIndex source, SegmentIndex segment, 
 
 PipelineReplicator::SegmentVerdict PipelineReplicator::HandleSegment(SourceIndex source,
                                                                      SegmentIndex segment,
-                                                                     SegmentSum sent,
-                                                                     SegmentSum computed,
+                                                                     SegmentChecksum sent,
+                                                                     SegmentChecksum computed,
                                                                      absl::Time now) {
   const auto landed = landed_.find(segment);
   const bool has_landed = landed != landed_.end() && landed->second == source;
@@ -331,9 +331,9 @@ PipelineReplicator::SegmentVerdict PipelineReplicator::HandleSegment(SourceIndex
   }
   if (held_.Contains(segment)) return SegmentVerdict::kDuplicate;
   if (wrote) writing_.erase(writer);
-  const bool listed = TH_MUTATE(kTrustSumsThatComeAlong, list_.checked(), false);
-  const SegmentSum expected = listed ? list_.sums()[segment.value] : sent;
-  if (TH_MUTATE(kAcceptAnySum, spec_.checksums && expected != computed, false)) {
+  const bool listed = TH_MUTATE(kTrustChecksumsThatComeAlong, list_.checked(), false);
+  const SegmentChecksum expected = listed ? list_.checksums()[segment.value] : sent;
+  if (TH_MUTATE(kAcceptAnyChecksum, spec_.checksums && expected != computed, false)) {
     CountCorrupt(source, segment, now);
     return SegmentVerdict::kCorrupt;
   }
@@ -341,19 +341,20 @@ PipelineReplicator::SegmentVerdict PipelineReplicator::HandleSegment(SourceIndex
   return SegmentVerdict::kAccepted;
 }
 
-void PipelineReplicator::Accept(SourceIndex source, SegmentIndex segment, SegmentSum sum) {
+void PipelineReplicator::Accept(SourceIndex source, SegmentIndex segment,
+                                SegmentChecksum checksum) {
   const uint64_t length = LengthOf(segment);
-  Hold(segment, sum);
+  Hold(segment, checksum);
   if (Source* sender = Find(source)) sender->bytes += length;
   accounts_[source].bytes += length;
   contributors_.insert(source);
   CheckRoot();
 }
 
-void PipelineReplicator::Hold(SegmentIndex segment, SegmentSum sum) {
+void PipelineReplicator::Hold(SegmentIndex segment, SegmentChecksum checksum) {
   held_.Add(segment);
   --missing_;
-  sums_[segment.value] = sum;
+  checksums_[segment.value] = checksum;
   bytes_held_ += LengthOf(segment);
 }
 
@@ -384,7 +385,7 @@ void PipelineReplicator::HandlePause(absl::Duration pause) {
 // ---- the list of sums
 
 bool PipelineReplicator::GivesList(const Source& source) const {
-  return source.lists_sums && source.usable();
+  return source.lists_checksums && source.usable();
 }
 
 // A whole that has neither a root to check the list against nor bytes to compare with it gets
@@ -413,7 +414,7 @@ bool PipelineReplicator::AwaitsList(absl::Time now) const {
   return hands_on || now - list_heard_at_ < limits_.list_patience;
 }
 
-bool PipelineReplicator::PollSums(SourceIndex source, absl::Time now) {
+bool PipelineReplicator::PollChecksums(SourceIndex source, absl::Time now) {
   Source* asked = Find(source);
   if (asked == nullptr || !GivesList(*asked) || !WantsList() || list_.coming()) return false;
   if (!asked->owes()) asked->last_heard = now;
@@ -424,16 +425,17 @@ bool PipelineReplicator::PollSums(SourceIndex source, absl::Time now) {
   return true;
 }
 
-void PipelineReplicator::HandleSums(SourceIndex source, SegmentIndex first,
-                                    absl::Span<const SegmentSum> sums, absl::Time now) {
+void PipelineReplicator::HandleChecksums(SourceIndex source, SegmentIndex first,
+                                         absl::Span<const SegmentChecksum> checksums,
+                                         absl::Time now) {
   Source* sender = Find(source);
   if (sender == nullptr) return;
   sender->last_heard = now;
-  if (!list_.Append(source, first, sums)) return;
+  if (!list_.Append(source, first, checksums)) return;
   list_heard_at_ = now;
   if (list_.complete()) sender->owes_list = false;
   // Against a root that is known the whole list counts or nothing of it.
-  if (!root_.has_value()) HoldUnchanged({first, SegmentIndex(first.value + sums.size())});
+  if (!root_.has_value()) HoldUnchanged({first, SegmentIndex(first.value + checksums.size())});
   CheckList();
   CheckRoot();
 }
@@ -454,7 +456,7 @@ void PipelineReplicator::CheckList() {
 bool PipelineReplicator::HoldsOnlyListed() const {
   for (const SegmentRange& range : held_.ranges()) {
     for (SegmentIndex i = range.begin; i < range.end; i = i.Next()) {
-      if (sums_[i.value] != list_.sums()[i.value]) return false;
+      if (checksums_[i.value] != list_.checksums()[i.value]) return false;
     }
   }
   return true;
@@ -482,13 +484,13 @@ void PipelineReplicator::HoldUnchanged(SegmentRange listed) {
   for (const SegmentRange& range : before.ranges()) {
     const SegmentIndex end = std::min(range.end, listed.end);
     for (SegmentIndex i = std::max(range.begin, listed.begin); i < end; i = i.Next()) {
-      const SegmentSum sum = list_.sums()[i.value];
+      const SegmentChecksum checksum = list_.checksums()[i.value];
       if (held_.Contains(i)) continue;
-      if (TH_MUTATE(kTakeWhatWasThere, spec_.before_sums[i.value] != sum, false)) {
+      if (TH_MUTATE(kTakeWhatWasThere, spec_.before_checksums[i.value] != checksum, false)) {
         before_.Remove({i, i.Next()});
         continue;
       }
-      Hold(i, sum);
+      Hold(i, checksum);
       unchanged_.Add(i);
       bytes_unchanged_ += LengthOf(i);
       list_used_ = true;
@@ -497,13 +499,13 @@ void PipelineReplicator::HoldUnchanged(SegmentRange listed) {
   }
 }
 
-PipelineReplicator::ListedSums PipelineReplicator::TakeListed() {
+PipelineReplicator::ListedChecksums PipelineReplicator::TakeListed() {
   const bool may = list_.checked() || !root_.has_value();
   const uint64_t first = listed_taken_;
-  if (!may || first >= list_.sums().size()) return {};
-  listed_taken_ = list_.sums().size();
+  if (!may || first >= list_.checksums().size()) return {};
+  listed_taken_ = list_.checksums().size();
   list_used_ = true;
-  return {SegmentIndex(first), absl::MakeConstSpan(list_.sums()).subspan(first)};
+  return {SegmentIndex(first), absl::MakeConstSpan(list_.checksums()).subspan(first)};
 }
 
 // ---- the root
@@ -519,7 +521,8 @@ void PipelineReplicator::CheckRoot() {
   if (receives_a_part()) return;
   if (!spec_.checksums || !root_.has_value() || !all_received() || failed()) return;
   // Each segment was compared with a checked list already.
-  agreed_ = list_.checked() || TH_MUTATE(kTrustTheList, RootOfSums(sums_) == *root_, true);
+  agreed_ =
+      list_.checked() || TH_MUTATE(kTrustTheList, RootOfChecksums(checksums_) == *root_, true);
   if (!agreed_) StartOver();
 }
 

@@ -41,7 +41,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "th/identifiers/identifiers.h"
-#include "th/pipeline_replicator/sum_list.h"
+#include "th/pipeline_replicator/checksum_list.h"
 #include "th/topology/location.h"
 #include "th/weights/checksum.h"
 #include "th/weights/digest.h"
@@ -95,13 +95,13 @@ class PipelineReplicator {
     uint64_t segment_count = 0;
     uint64_t segment_bytes = 0;
     uint64_t total_bytes = 0;
-    bool checksums = true;              // false: sums are not compared and no root is awaited
-    SegmentSet already_held;            // checked before (a resumed fill), with their sums
-    std::vector<SegmentSum> held_sums;  // by segment; empty or segment_count long
+    bool checksums = true;    // false: sums are not compared and no root is awaited
+    SegmentSet already_held;  // checked before (a resumed fill), with their sums
+    std::vector<SegmentChecksum> held_checksums;  // by segment; empty or segment_count long
     // Sums of the bytes that the buffer has from before the fill, by segment, and the segments
     // whose sums are known. Nobody but this fill has written them since.
     SegmentSet before;
-    std::vector<SegmentSum> before_sums;
+    std::vector<SegmentChecksum> before_checksums;
     // The segments that are received at all; none: everything. A part is compared with the list of
     // sums, and that with the root. Where no source gives the list the segments' own sums have to
     // suffice.
@@ -120,28 +120,28 @@ class PipelineReplicator {
   //   RetireSource  gives what was asked of it to the others; the segment that it is writing stays
   //                 its own.
   //   RemoveSource  gives that segment back too. Call it once it can write the buffer no more.
-  // `lists_sums`: the source answers a request for the list of sums.
+  // `lists_checksums`: the source answers a request for the list of sums.
   void AddSource(SourceIndex source, absl::Time now, SourceReach reach = SourceReach::kNear,
-                 bool lists_sums = false);
+                 bool lists_checksums = false);
   void LetGoSource(SourceIndex source, absl::Time now);
   void RetireSource(SourceIndex source);
   void RemoveSource(SourceIndex source);
 
   // True when this source is to be asked for the whole list of sums now. Poll before PollRequest.
-  bool PollSums(SourceIndex source, absl::Time now);
+  bool PollChecksums(SourceIndex source, absl::Time now);
   // The next sums of the list from `source`, in canonical order.
-  void HandleSums(SourceIndex source, SegmentIndex first, absl::Span<const SegmentSum> sums,
-                  absl::Time now);
+  void HandleChecksums(SourceIndex source, SegmentIndex first,
+                       absl::Span<const SegmentChecksum> checksums, absl::Time now);
   // Segments that are held now because the buffer had their bytes before; each is told once. After
-  // HandleSums and HandleRoot, and whenever the fill has started over.
+  // HandleChecksums and HandleRoot, and whenever the fill has started over.
   SegmentSet TakeUnchanged() { return std::exchange(unchanged_, SegmentSet()); }
   // Sums of the list that may be told to readers of this buffer: of a checked list, and as long as
   // no root is known of any. Each is told once, in order. Valid until the next call.
-  struct ListedSums {
+  struct ListedChecksums {
     SegmentIndex first;
-    absl::Span<const SegmentSum> sums;
+    absl::Span<const SegmentChecksum> checksums;
   };
-  ListedSums TakeListed();
+  ListedChecksums TakeListed();
 
   struct Request {
     SegmentRange range;
@@ -173,8 +173,8 @@ class PipelineReplicator {
   // `source` answered a request, but the bytes were thrown away because they were not wanted. False
   // when it was not even asked: the owner drops the source.
   bool HandleDiscarded(SourceIndex source, SegmentIndex segment, absl::Time now);
-  SegmentVerdict HandleSegment(SourceIndex source, SegmentIndex segment, SegmentSum sent,
-                               SegmentSum computed, absl::Time now);
+  SegmentVerdict HandleSegment(SourceIndex source, SegmentIndex segment, SegmentChecksum sent,
+                               SegmentChecksum computed, absl::Time now);
   // All bytes of a segment that was begun are here and no longer depend on `source`, but not yet in
   // the buffer. HandleSegment follows with the verdict, also after the source has been removed. Up
   // to then they count as being asked of the source, as far as its window goes. False: it was not
@@ -236,8 +236,8 @@ class PipelineReplicator {
   absl::Duration waited_for(SourceIndex source, absl::Time now) const;
   uint64_t LengthOf(SegmentIndex segment) const;  // bytes
   // The sum of a held segment, as the publisher made it: the listed one, or that which came along.
-  SegmentSum SumOf(SegmentIndex segment) const { return sums_[segment.value]; }
-  const std::vector<SegmentSum>& sums() const { return sums_; }
+  SegmentChecksum ChecksumOf(SegmentIndex segment) const { return checksums_[segment.value]; }
+  const std::vector<SegmentChecksum>& checksums() const { return checksums_; }
 
  private:
   struct Source;
@@ -261,9 +261,9 @@ class PipelineReplicator {
   SegmentRange RangeToTakeOver(const Source& slow) const;
   double SecondsToFinish(const Source& source, absl::Time now) const;
   bool TakingOverHelps(const Source& helper, const Source& slow, absl::Time now) const;
-  void Accept(SourceIndex source, SegmentIndex segment, SegmentSum sum);
+  void Accept(SourceIndex source, SegmentIndex segment, SegmentChecksum checksum);
   uint64_t RequestsLanded(SourceIndex source) const;
-  void Hold(SegmentIndex segment, SegmentSum sum);
+  void Hold(SegmentIndex segment, SegmentChecksum checksum);
   bool GivesList(const Source& source) const;
   bool WantsList() const;
   bool ListMayCome() const;
@@ -285,7 +285,7 @@ class PipelineReplicator {
   uint64_t missing_ = 0;     // wanted and not held
   SegmentIndex window_end_;  // nothing from here on is asked for yet
   SegmentSet held_;
-  std::vector<SegmentSum> sums_;
+  std::vector<SegmentChecksum> checksums_;
   uint64_t bytes_held_ = 0;
   std::map<SourceIndex, std::unique_ptr<Source>> sources_;
   std::map<SegmentIndex, SourceIndex> writing_;
@@ -300,7 +300,7 @@ class PipelineReplicator {
   bool resumed_ = false;
   std::vector<SourceIndex> culprits_;  // not told yet
 
-  SumList list_;
+  ChecksumList list_;
   SegmentSet before_;     // bytes from before that the list has not told about
   SegmentSet unchanged_;  // held by it, and not told yet
   uint64_t bytes_unchanged_ = 0;

@@ -18,9 +18,9 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 Digest RootFor(uint64_t segments) {
-  std::vector<SegmentSum> sums;
-  for (uint64_t i = 0; i < segments; ++i) sums.push_back(SumFor(i));
-  return RootOfSums(sums);
+  std::vector<SegmentChecksum> checksums;
+  for (uint64_t i = 0; i < segments; ++i) checksums.push_back(ChecksumFor(i));
+  return RootOfChecksums(checksums);
 }
 
 class PipelineReplicatorTest : public ReplicatorHarness {};
@@ -70,7 +70,7 @@ TEST(FirstRequestsTest, ASourceIsAskedForMoreAsItAnswers) {
   const auto give = [&](SourceIndex source, SegmentRange range) {
     for (SegmentIndex i = range.begin; i < range.end; i = i.Next()) {
       ASSERT_TRUE(fill.BeginSegment(source, i));
-      fill.HandleSegment(source, i, SumFor(i.value), SumFor(i.value), At(0));
+      fill.HandleSegment(source, i, ChecksumFor(i.value), ChecksumFor(i.value), At(0));
     }
   };
   fill.AddSource(kA, At(0));
@@ -95,12 +95,13 @@ TEST(FirstRequestsTest, WhatAnotherSourceGaveBackIsAskedAtOnce) {
   };
   fill.AddSource(kA, At(0));
   ask(kA);
-  for (uint64_t i = 0; i < 4; ++i) fill.HandleSegment(kA, S(i), SumFor(i), SumFor(i), At(0));
+  for (uint64_t i = 0; i < 4; ++i)
+    fill.HandleSegment(kA, S(i), ChecksumFor(i), ChecksumFor(i), At(0));
   ASSERT_THAT(ask(kA), ElementsAre(R(4, 8), R(8, 12)));
   fill.LetGoSource(kA, At(0));
   fill.AddSource(kB, At(0));
   ASSERT_THAT(ask(kB), ElementsAre(R(12, 16)));
-  fill.HandleSegment(kA, S(4), SumFor(4), SumFor(4), At(0));
+  fill.HandleSegment(kA, S(4), ChecksumFor(4), ChecksumFor(4), At(0));
   fill.RemoveSource(kA);
   EXPECT_THAT(ask(kB), ElementsAre(R(5, 9), R(9, 12))) << "what comes next awaits an answer";
 }
@@ -166,7 +167,7 @@ TEST_F(PipelineReplicatorTest, AcceptedSegmentIsHeldWithItsSum) {
   Ask(kA);
   EXPECT_EQ(Give(kA, 2), Verdict::kAccepted);
   EXPECT_TRUE(fill_.held().Contains(S(2)));
-  EXPECT_EQ(fill_.SumOf(S(2)), SumFor(2));
+  EXPECT_EQ(fill_.ChecksumOf(S(2)), ChecksumFor(2));
   EXPECT_EQ(fill_.bytes_held(), kSegmentBytes);
   EXPECT_EQ(fill_.bytes_from(kA), kSegmentBytes);
 }
@@ -436,14 +437,15 @@ TEST_F(PipelineReplicatorTest, ResumedFillAsksOnlyForWhatIsMissing) {
   PipelineReplicator::Spec spec = SpecOf(8);
   spec.already_held.Add(R(0, 3));
   spec.already_held.Add(S(6));
-  for (uint64_t i = 0; i < 8; ++i) spec.held_sums.push_back(SumFor(i));
+  for (uint64_t i = 0; i < 8; ++i) spec.held_checksums.push_back(ChecksumFor(i));
   PipelineReplicator fill(spec, SmallRequests());
   fill.HandleRoot(RootFor(8));
   EXPECT_EQ(fill.bytes_held(), 4 * kSegmentBytes);
   fill.AddSource(kA, At(0));
   EXPECT_EQ(fill.PollRequest(kA, At(0))->range, R(3, 6));
   EXPECT_EQ(fill.PollRequest(kA, At(0))->range, R(7, 8));
-  for (uint64_t i : {3, 4, 5, 7}) fill.HandleSegment(kA, S(i), SumFor(i), SumFor(i), At(0));
+  for (uint64_t i : {3, 4, 5, 7})
+    fill.HandleSegment(kA, S(i), ChecksumFor(i), ChecksumFor(i), At(0));
   EXPECT_TRUE(fill.complete());
 }
 
@@ -451,7 +453,7 @@ TEST_F(PipelineReplicatorTest, EmptyShardIsReceivedAtOnceAndStillNeedsItsRoot) {
   PipelineReplicator fill(SpecOf(0), SmallRequests());
   EXPECT_TRUE(fill.all_received());
   EXPECT_FALSE(fill.complete());
-  fill.HandleRoot(RootOfSums({}));
+  fill.HandleRoot(RootOfChecksums({}));
   EXPECT_TRUE(fill.complete());
 }
 
@@ -492,8 +494,8 @@ TEST_P(RandomFillTest, EndsWithEverySegmentAccountedOnce) {
         continue;
       }
       EXPECT_FALSE(held);
-      const SegmentSum computed = SumFor(segment.value) ^ (random() % 5 == 0 ? 1 : 0);
-      fill.HandleSegment(source, segment, SumFor(segment.value), computed, At(now));
+      const SegmentChecksum computed = ChecksumFor(segment.value) ^ (random() % 5 == 0 ? 1 : 0);
+      fill.HandleSegment(source, segment, ChecksumFor(segment.value), computed, At(now));
     }
   }
   EXPECT_TRUE(fill.complete());

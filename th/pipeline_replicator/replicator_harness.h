@@ -20,7 +20,7 @@ inline absl::Time At(int64_t milliseconds) {
 }
 inline SegmentIndex S(uint64_t i) { return SegmentIndex(i); }
 inline SegmentRange R(uint64_t begin, uint64_t end) { return {S(begin), S(end)}; }
-inline SegmentSum SumFor(uint64_t i) { return 1000 + i; }
+inline SegmentChecksum ChecksumFor(uint64_t i) { return 1000 + i; }
 
 inline PipelineReplicator::Spec SpecOf(uint64_t segments) {
   return {.segment_count = segments,
@@ -45,10 +45,10 @@ class ReplicatorHarness : public ::testing::Test {
     return asked;
   }
   Verdict Give(SourceIndex source, uint64_t i, absl::Time now = At(0)) {
-    return fill_.HandleSegment(source, S(i), SumFor(i), SumFor(i), now);
+    return fill_.HandleSegment(source, S(i), ChecksumFor(i), ChecksumFor(i), now);
   }
   Verdict GiveCorrupt(SourceIndex source, uint64_t i, absl::Time now = At(0)) {
-    return fill_.HandleSegment(source, S(i), SumFor(i), SumFor(i) ^ 1, now);
+    return fill_.HandleSegment(source, S(i), ChecksumFor(i), ChecksumFor(i) ^ 1, now);
   }
   // Serves everything that is asked of `source` until nothing more is.
   void GiveAll(SourceIndex source, absl::Time now = At(0)) {

@@ -12,7 +12,7 @@ namespace {
 
 constexpr SourceIndex kA(0), kB(1), kProbe(2);
 constexpr SegmentIndex kSegment(0);
-constexpr SegmentSum kSum = 77;
+constexpr SegmentChecksum kChecksum = 77;
 const absl::Time kNow = absl::UnixEpoch();
 
 enum class State { kMissing, kRequestedOfA, kWrittenByA, kHeld, kCorruptFromA };
@@ -55,11 +55,11 @@ class OneSegment {
       case Event::kBeginB:
         return YesOrNo(fill_.BeginSegment(kB, kSegment));
       case Event::kGoodFromA:
-        return Give(kA, kSum);
+        return Give(kA, kChecksum);
       case Event::kGoodFromB:
-        return Give(kB, kSum);
+        return Give(kB, kChecksum);
       case Event::kCorruptFromA:
-        return Give(kA, kSum ^ 1);
+        return Give(kA, kChecksum ^ 1);
       case Event::kDiscardedFromA:
         return YesOrNo(fill_.HandleDiscarded(kA, kSegment, kNow));
       case Event::kRetireA:
@@ -87,9 +87,9 @@ class OneSegment {
   std::string Ask(SourceIndex source) {
     return fill_.PollRequest(source, kNow).has_value() ? "asked" : "nothing";
   }
-  std::string Give(SourceIndex source, SegmentSum computed) {
+  std::string Give(SourceIndex source, SegmentChecksum computed) {
     using Verdict = PipelineReplicator::SegmentVerdict;
-    switch (fill_.HandleSegment(source, kSegment, kSum, computed, kNow)) {
+    switch (fill_.HandleSegment(source, kSegment, kChecksum, computed, kNow)) {
       case Verdict::kAccepted:
         return "accepted";
       case Verdict::kDuplicate:

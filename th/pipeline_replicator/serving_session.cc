@@ -51,17 +51,17 @@ absl::Status ServingSession::HandleAsk(SegmentRange range, absl::Time now) {
   return absl::OkStatus();
 }
 
-absl::Status ServingSession::HandleAskSums(SegmentRange range, absl::Time now) {
+absl::Status ServingSession::HandleAskChecksums(SegmentRange range, absl::Time now) {
   if (ending()) return absl::OkStatus();
   if (state_ != State::kServing) return absl::InvalidArgumentError("asked before it was admitted");
-  if (asked_for_sums_) return absl::InvalidArgumentError("asked for sums a second time");
+  if (asked_for_checksums_) return absl::InvalidArgumentError("asked for sums a second time");
   if (range.end.value > segment_count_) {
     return absl::OutOfRangeError(
         absl::StrCat("asked for sums up to segment ", range.end.value, " of ", segment_count_));
   }
   if (!owes_answer()) alive_at_ = now + limits_.keep_alive;
-  asked_for_sums_ = true;
-  sums_requested_ = range;
+  asked_for_checksums_ = true;
+  checksums_requested_ = range;
   return absl::OkStatus();
 }
 
@@ -78,7 +78,7 @@ void ServingSession::HandleBroken(std::string why) {
 void ServingSession::HandleClosed() {
   state_ = State::kClosed;
   requests_.Clear();
-  sums_requested_ = {};
+  checksums_requested_ = {};
   outputs_.clear();
 }
 
@@ -139,17 +139,18 @@ absl::Time ServingSession::NextDeadline() const {
 
 bool ServingSession::owes_answer() const {
   if (TH_MUTATE(kSayNothingWhileDeciding, state_ == State::kDeciding, false)) return true;
-  return state_ == State::kServing && (!requests_.empty() || !sums_requested_.empty());
+  return state_ == State::kServing && (!requests_.empty() || !checksums_requested_.empty());
 }
 
 // ---- what to do
 
-std::optional<ServingSession::SumsToSend> ServingSession::PollSums(
-    absl::FunctionRef<std::vector<SegmentSum>(SegmentRange asked)> get) {
-  if (state_ != State::kServing || buffer_closed_ || sums_requested_.empty()) return std::nullopt;
-  SumsToSend next{.first = sums_requested_.begin, .sums = get(sums_requested_)};
-  if (next.sums.empty()) return std::nullopt;
-  sums_requested_.begin.value += next.sums.size();
+std::optional<ServingSession::ChecksumsToSend> ServingSession::PollChecksums(
+    absl::FunctionRef<std::vector<SegmentChecksum>(SegmentRange asked)> get) {
+  if (state_ != State::kServing || buffer_closed_ || checksums_requested_.empty())
+    return std::nullopt;
+  ChecksumsToSend next{.first = checksums_requested_.begin, .checksums = get(checksums_requested_)};
+  if (next.checksums.empty()) return std::nullopt;
+  checksums_requested_.begin.value += next.checksums.size();
   sending_ = true;
   return next;
 }
@@ -180,7 +181,7 @@ void ServingSession::EndWith(ServingOutput last, absl::Time by) {
   state_ = TH_MUTATE(kSendOnAfterTheEnd, State::kEnding, State::kServing);
   close_at_ = by;
   requests_.Clear();
-  sums_requested_ = {};
+  checksums_requested_ = {};
   Say(std::move(last));
 }
 

@@ -5,7 +5,7 @@
 //   ServingSession serving(limits, now);
 //   serving.HandleOpened(now);                 // and what else the reader and the holder have to
 //   say while (auto output = serving.PollOutput()) Do(*output);  // after everything that happens
-//   if (auto sums = serving.PollSums(get_sums)) Send(*sums);             // when there is room
+//   if (auto sums = serving.PollChecksums(get_sums)) Send(*sums);             // when there is room
 //   while (auto segment = serving.PollSegment(is_ready)) Send(*segment);  // likewise
 //   serving.HandleSent(/*all=*/true, now);     // bytes of what was polled have left
 //   if (now >= serving.NextDeadline()) serving.HandleTick(now);
@@ -101,7 +101,7 @@ class ServingSession {
   absl::Status HandleAsk(SegmentRange range, absl::Time now);
   // It asks for the sums of these segments. INVALID_ARGUMENT before it was admitted and the second
   // time; OUT_OF_RANGE.
-  absl::Status HandleAskSums(SegmentRange range, absl::Time now);
+  absl::Status HandleAskChecksums(SegmentRange range, absl::Time now);
   // It wants no more than what has been begun.
   void HandleFinish(absl::Time now);
   // It broke the rules, as `why` says (what the calls above returned, or the transport found).
@@ -127,12 +127,12 @@ class ServingSession {
   // The sums to send next: of those that were asked for what `get` gives, which are the first ones
   // that are known. To be polled before PollSegment: sums that are known are small, and segments
   // never wait for those that are not.
-  struct SumsToSend {
+  struct ChecksumsToSend {
     SegmentIndex first;
-    std::vector<SegmentSum> sums;  // at least one
+    std::vector<SegmentChecksum> checksums;  // at least one
   };
-  std::optional<SumsToSend> PollSums(
-      absl::FunctionRef<std::vector<SegmentSum>(SegmentRange asked)> get);
+  std::optional<ChecksumsToSend> PollChecksums(
+      absl::FunctionRef<std::vector<SegmentChecksum>(SegmentRange asked)> get);
   // The segment to send next: of what was asked the first that is `ready`. To be polled after every
   // event while there is room to send, and when a segment has become ready.
   std::optional<SegmentIndex> PollSegment(absl::FunctionRef<bool(SegmentIndex)> ready);
@@ -149,7 +149,7 @@ class ServingSession {
   // The segments that were asked for and not polled.
   const RequestQueue& requests() const { return requests_; }
   // Likewise the segments whose sums were.
-  SegmentRange sums_requested() const { return sums_requested_; }
+  SegmentRange checksums_requested() const { return checksums_requested_; }
   // Something is to be answered: the request to be admitted, or one for segments.
   bool owes_answer() const;
 
@@ -166,8 +166,8 @@ class ServingSession {
   // One queue for each kind of request. A further kind has its queue here, an event and a Poll
   // beside HandleAsk and PollSegment, and counts in owes_answer and in EndWith.
   RequestQueue requests_;
-  SegmentRange sums_requested_;
-  bool asked_for_sums_ = false;
+  SegmentRange checksums_requested_;
+  bool asked_for_checksums_ = false;
   bool sending_ = false;  // something that was polled has not left
   bool buffer_closed_ = false;
   absl::Time alive_at_ = absl::InfiniteFuture();  // when Alive is due, while something is owed

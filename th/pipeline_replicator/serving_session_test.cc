@@ -268,22 +268,22 @@ TEST_F(ServingSessionTest, ACutEndsAConnectionThatIsFinishing) {
 
 // ---- the list of sums
 
-std::vector<SegmentSum> None(SegmentRange) { return {}; }
+std::vector<SegmentChecksum> None(SegmentRange) { return {}; }
 
 TEST_F(ServingSessionTest, SumsAreSentInOrderAsTheyBecomeKnown) {
   Admit();
-  EXPECT_EQ(session_.HandleAskSums({S(0), S(kSegments)}, At(0)), absl::OkStatus());
+  EXPECT_EQ(session_.HandleAskChecksums({S(0), S(kSegments)}, At(0)), absl::OkStatus());
   EXPECT_TRUE(session_.owes_answer());
-  EXPECT_FALSE(session_.PollSums(None).has_value());
-  const auto first = session_.PollSums([](SegmentRange asked) {
+  EXPECT_FALSE(session_.PollChecksums(None).has_value());
+  const auto first = session_.PollChecksums([](SegmentRange asked) {
     EXPECT_EQ(asked, (SegmentRange{S(0), S(kSegments)}));
-    return std::vector<SegmentSum>{1, 2, 3};
+    return std::vector<SegmentChecksum>{1, 2, 3};
   });
   ASSERT_TRUE(first.has_value());
   EXPECT_EQ(first->first, S(0));
-  const auto rest = session_.PollSums([](SegmentRange asked) {
+  const auto rest = session_.PollChecksums([](SegmentRange asked) {
     EXPECT_EQ(asked, (SegmentRange{S(3), S(kSegments)}));
-    return std::vector<SegmentSum>(kSegments - 3, 4);
+    return std::vector<SegmentChecksum>(kSegments - 3, 4);
   });
   ASSERT_TRUE(rest.has_value());
   EXPECT_EQ(rest->first, S(3));
@@ -292,28 +292,31 @@ TEST_F(ServingSessionTest, SumsAreSentInOrderAsTheyBecomeKnown) {
 
 TEST_F(ServingSessionTest, SumsThatAreNotKnownAreOwedAndHoldUpNoSegment) {
   Admit();
-  EXPECT_EQ(session_.HandleAskSums({S(0), S(kSegments)}, At(0)), absl::OkStatus());
+  EXPECT_EQ(session_.HandleAskChecksums({S(0), S(kSegments)}, At(0)), absl::OkStatus());
   Ask(1, 2);
-  EXPECT_FALSE(session_.PollSums(None).has_value());
+  EXPECT_FALSE(session_.PollChecksums(None).has_value());
   EXPECT_EQ(session_.PollSegment(Always), S(1));
   SendAll(50);
   EXPECT_THAT(TickAt(150), ElementsAre("alive"));
 }
 
 TEST_F(ServingSessionTest, SumsAreAskedForOnceAndWithinTheShard) {
-  EXPECT_EQ(session_.HandleAskSums({S(0), S(1)}, At(0)).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(session_.HandleAskChecksums({S(0), S(1)}, At(0)).code(),
+            absl::StatusCode::kInvalidArgument);
   Admit();
-  EXPECT_EQ(session_.HandleAskSums({S(0), S(kSegments + 1)}, At(0)).code(),
+  EXPECT_EQ(session_.HandleAskChecksums({S(0), S(kSegments + 1)}, At(0)).code(),
             absl::StatusCode::kOutOfRange);
-  EXPECT_EQ(session_.HandleAskSums({S(0), S(1)}, At(0)), absl::OkStatus());
-  EXPECT_EQ(session_.HandleAskSums({S(1), S(2)}, At(0)).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(session_.HandleAskChecksums({S(0), S(1)}, At(0)), absl::OkStatus());
+  EXPECT_EQ(session_.HandleAskChecksums({S(1), S(2)}, At(0)).code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 TEST_F(ServingSessionTest, ASessionThatEndsOwesNoSums) {
   Admit();
-  EXPECT_EQ(session_.HandleAskSums({S(0), S(kSegments)}, At(0)), absl::OkStatus());
+  EXPECT_EQ(session_.HandleAskChecksums({S(0), S(kSegments)}, At(0)), absl::OkStatus());
   session_.HandleFinish(At(1));
-  EXPECT_FALSE(session_.PollSums([](SegmentRange) { return std::vector<SegmentSum>{1}; }));
+  EXPECT_FALSE(
+      session_.PollChecksums([](SegmentRange) { return std::vector<SegmentChecksum>{1}; }));
   EXPECT_THAT(Outputs(), ElementsAre("close: as the reader asked"));
 }
 

@@ -325,7 +325,7 @@ void StoreLayout::Apply(Turn& turn) const {
         *layout);
     buffer.bytes = layout->bytes();
     buffer.segment_count = layout->segment_count();
-    SealIfNoSums(turn, buffer);
+    SealIfNoChecksums(turn, buffer);
     if (!buffer.registration_owed) continue;
     if (!status.ok()) wrong.push_back(address);
     AnswerRegistration(turn, buffer, std::move(status));

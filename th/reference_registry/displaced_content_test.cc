@@ -216,23 +216,23 @@ TEST_F(FullModelTest, RoomIsMadeOfWhatWasDisplacedForGood) {
 
 // While the content is displaced, another group has made the root known.
 TEST_F(DisplacedContentTest, ALabelIsNotTakenFromAPublisherThatHasNotSummedAndMayComeBack) {
-  TestRank unsummed(hub_, "unsummed", 0, 1);
-  unsummed.JoinAndRegister();
-  unsummed.Publish("step-3");
-  const VersionInfo version = unsummed.Finished().version;
-  unsummed.Update(VersionSelector(second_version_.sequence));
-  unsummed.Fill();
+  TestRank unchecksummed(hub_, "unsummed", 0, 1);
+  unchecksummed.JoinAndRegister();
+  unchecksummed.Publish("step-3");
+  const VersionInfo version = unchecksummed.Finished().version;
+  unchecksummed.Update(VersionSelector(second_version_.sequence));
+  unchecksummed.Fill();
   TestRank other(hub_, "other", 0, 1);
   other.JoinAndRegister();
   other.Publish("step-3");
   EXPECT_THAT(other.Finished().status,
               StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("may keep it")));
-  unsummed.Fail(absl::CancelledError("not now"));
-  AnnouncedBuffer announced = unsummed.Holding(version, true, "step-3");
+  unchecksummed.Fail(absl::CancelledError("not now"));
+  AnnouncedBuffer announced = unchecksummed.Holding(version, true, "step-3");
   announced.held->root.reset();
-  unsummed.Say(RegisterBuffer{announced});
-  EXPECT_TRUE(unsummed.HearsNone<PublicationRefused>());
-  unsummed.Seal(version.sequence, "step-3");
+  unchecksummed.Say(RegisterBuffer{announced});
+  EXPECT_TRUE(unchecksummed.HearsNone<PublicationRefused>());
+  unchecksummed.Seal(version.sequence, "step-3");
   other.Publish("step-3");
   EXPECT_EQ(other.Finished().version.sequence, version.sequence);
 }

@@ -33,13 +33,13 @@ bool MayBeAskedAgain(const RegistryState& state, const Version& version, const R
 // has no root and no publisher left to tell one, or the form has no checksums and some shard has no
 // holder that has, or is about to have, all of it.
 bool IsIncomparable(const RegistryState& state, const Version& version, const std::string& form) {
-  bool has_sums = true;
+  bool has_checksums = true;
   for (const auto& [key, shard] : version.shards) {
     if (key.form != form) continue;
     if (IsUnsealable(shard)) return true;
-    if (LacksSums(state, key.layout)) has_sums = false;
+    if (LacksChecksums(state, key.layout)) has_checksums = false;
   }
-  return !has_sums && !IsSomewhere(version, form);
+  return !has_checksums && !IsSomewhere(version, form);
 }
 
 }  // namespace
@@ -60,7 +60,7 @@ absl::Status CheckNotDisplaced(const Version& version) {
                    "compared with it; publish again later, or under another label"));
 }
 
-bool LacksSums(const RegistryState& state, const Digest& layout) {
+bool LacksChecksums(const RegistryState& state, const Digest& layout) {
   const ShardLayout* known = FindLayoutOf(state, layout);
   return known != nullptr && known->checksum() == ChecksumAlgorithm::kNone;
 }
@@ -74,10 +74,10 @@ absl::Status LabelInUseError(const Version& version, absl::string_view differenc
 absl::Status CheckComparable(const RegistryState& state, const Version& version,
                              const Buffer& buffer) {
   const Replica& replica = *buffer.replica;
-  const bool would_mix_bytes = LacksSums(state, buffer.layout) &&
+  const bool would_mix_bytes = LacksChecksums(state, buffer.layout) &&
                                IsSomewhere(version, replica.form) &&
                                !MayBeAskedAgain(state, version, replica);
-  if (!TH_MUTATE(kAgreeWithoutSums, would_mix_bytes, false)) return absl::OkStatus();
+  if (!TH_MUTATE(kAgreeWithoutChecksums, would_mix_bytes, false)) return absl::OkStatus();
   return absl::AlreadyExistsError(absl::StrCat(
       DescribeLabelOwner(version),
       ", which others hold, and nobody can tell whether this is the same content: the shard of "

@@ -22,7 +22,7 @@ bool MayBePublishedAgain(const RegistryState& state, const Version& version,
 absl::Status CheckNotDisplaced(const Version& version);
 
 // True when the layout is known and has no checksums.
-bool LacksSums(const RegistryState& state, const Digest& layout);
+bool LacksChecksums(const RegistryState& state, const Digest& layout);
 
 // ALREADY_EXISTS with "label ... belongs to ...", why the content cannot be that version's, and
 // what to do.

@@ -22,13 +22,13 @@ VersionSelector Named(const std::string& label) {
 
 // ---- layouts without checksums
 
-ShardLayout Unsummed(const std::string& tensor = "w") {
+ShardLayout Unchecksummed(const std::string& tensor = "w") {
   return LayoutNamed(tensor, 4, ChecksumAlgorithm::kNone);
 }
 
-class UnsummedTest : public ::testing::Test {
+class UnchecksummedTest : public ::testing::Test {
  protected:
-  UnsummedTest() {
+  UnchecksummedTest() {
     trainer_.JoinAndRegister();
     trainer_.Publish("step-1");
     published_ = trainer_.Finished();
@@ -52,14 +52,14 @@ class UnsummedTest : public ::testing::Test {
   }
 
   RegistryHarness hub_;
-  TestRank trainer_{hub_, "trainer", 0, 1, Unsummed()};
-  TestRank second_{hub_, "second", 0, 1, Unsummed()};
-  TestRank reader_{hub_, "rollout", 0, 1, Unsummed()};
+  TestRank trainer_{hub_, "trainer", 0, 1, Unchecksummed()};
+  TestRank second_{hub_, "second", 0, 1, Unchecksummed()};
+  TestRank reader_{hub_, "rollout", 0, 1, Unchecksummed()};
   OperationFinished published_;
   VersionInfo version_;
 };
 
-TEST_F(UnsummedTest, AFurtherPublicationOfALabelIsRefused) {
+TEST_F(UnchecksummedTest, AFurtherPublicationOfALabelIsRefused) {
   EXPECT_THAT(PublishSecond().status,
               StatusIs(absl::StatusCode::kAlreadyExists,
                        AllOf(HasSubstr("label 'step-1' belongs to step-1 (#1.1)"),
@@ -70,11 +70,11 @@ TEST_F(UnsummedTest, AFurtherPublicationOfALabelIsRefused) {
   EXPECT_EQ(reader_.Fill().buffer, trainer_.address());
 }
 
-TEST_F(UnsummedTest, OfTwoGroupsThatPublishOneLabelAtOnceTheLaterIsRefused) {
+TEST_F(UnchecksummedTest, OfTwoGroupsThatPublishOneLabelAtOnceTheLaterIsRefused) {
   std::vector<TestRank> group;
-  TestRank single(hub_, "single", 0, 1, Unsummed());
+  TestRank single(hub_, "single", 0, 1, Unchecksummed());
   for (uint32_t rank = 0; rank < 2; ++rank) {
-    group.emplace_back(hub_, "group", rank, 2, Unsummed());
+    group.emplace_back(hub_, "group", rank, 2, Unchecksummed());
   }
   JoinAndRegister(group);
   single.JoinAndRegister();
@@ -87,10 +87,10 @@ TEST_F(UnsummedTest, OfTwoGroupsThatPublishOneLabelAtOnceTheLaterIsRefused) {
   }
 }
 
-TEST_F(UnsummedTest, RanksOfOneGroupPublishTogether) {
+TEST_F(UnchecksummedTest, RanksOfOneGroupPublishTogether) {
   std::vector<TestRank> group;
   for (uint32_t rank = 0; rank < 2; ++rank) {
-    group.emplace_back(hub_, "group", rank, 2, Unsummed());
+    group.emplace_back(hub_, "group", rank, 2, Unchecksummed());
   }
   JoinAndRegister(group);
   for (TestRank& rank : group) rank.Publish("step-2");
@@ -98,7 +98,7 @@ TEST_F(UnsummedTest, RanksOfOneGroupPublishTogether) {
 }
 
 // The memory may have been written since.
-TEST_F(UnsummedTest, WhoUnpublishedItIsRefusedWhileOthersHoldIt) {
+TEST_F(UnchecksummedTest, WhoUnpublishedItIsRefusedWhileOthersHoldIt) {
   Receive(reader_);
   UnpublishFirst();
   trainer_.Publish("step-1");
@@ -107,7 +107,7 @@ TEST_F(UnsummedTest, WhoUnpublishedItIsRefusedWhileOthersHoldIt) {
   EXPECT_OK(trainer_.Finished().status);
 }
 
-TEST_F(UnsummedTest, WhatNobodyHoldsAnyMoreIsAnotherVersion) {
+TEST_F(UnchecksummedTest, WhatNobodyHoldsAnyMoreIsAnotherVersion) {
   UnpublishFirst();
   trainer_.Publish("step-1");
   const OperationFinished again = trainer_.Finished();
@@ -116,15 +116,15 @@ TEST_F(UnsummedTest, WhatNobodyHoldsAnyMoreIsAnotherVersion) {
   EXPECT_THAT(hub_.registry().Resolve(TestModel(), Named("step-1")), IsOkAndHolds(again.version));
 }
 
-TEST_F(UnsummedTest, AFormThatAnotherGroupHoldsIsRefused) {
-  TestRank twin(hub_, "twin", 0, 1, Unsummed());
+TEST_F(UnchecksummedTest, AFormThatAnotherGroupHoldsIsRefused) {
+  TestRank twin(hub_, "twin", 0, 1, Unchecksummed());
   std::vector<TestRank> derived;
   for (TestRank* rank : {&reader_, &twin}) {
     Receive(*rank);
     TestRank copy = *rank;
     copy.buffer = BufferId(2);
     copy.buffer_name = copy.form = "fused";
-    copy.layout = Unsummed("fused");
+    copy.layout = Unchecksummed("fused");
     copy.number = OperationNumber();
     ASSERT_OK(copy.Register());
     derived.push_back(copy);
@@ -146,9 +146,9 @@ TEST_F(UnsummedTest, AFormThatAnotherGroupHoldsIsRefused) {
 }
 
 // A reader has it already, and its publisher did not hear that it is published.
-class UnsummedRestartTest : public UnsummedTest {
+class UnchecksummedRestartTest : public UnchecksummedTest {
  protected:
-  UnsummedRestartTest() {
+  UnchecksummedRestartTest() {
     Receive(reader_);
     hub_.Restart();
   }
@@ -164,20 +164,20 @@ class UnsummedRestartTest : public UnsummedTest {
   }
 };
 
-TEST_F(UnsummedRestartTest, APublisherThatAsksAgainGetsItsVersion) {
+TEST_F(UnchecksummedRestartTest, APublisherThatAsksAgainGetsItsVersion) {
   ASSERT_TRUE(trainer_.Resume({trainer_.Announced()}));
   TrainerAsksAgain();
   ASSERT_TRUE(ReaderResumes());
   hub_.Advance(RegistryLimits().recovery_window);
   EXPECT_EQ(trainer_.Finished().version, version_);
   reader_.Say(Leave{});
-  TestRank late(hub_, "late", 0, 1, Unsummed());
+  TestRank late(hub_, "late", 0, 1, Unchecksummed());
   late.JoinAndRegister();
   late.Update();
   EXPECT_EQ(late.Fill().buffer, trainer_.address());
 }
 
-TEST_F(UnsummedRestartTest, AnotherProcessIsRefused) {
+TEST_F(UnchecksummedRestartTest, AnotherProcessIsRefused) {
   ASSERT_TRUE(ReaderResumes());
   second_.JoinAndRegister();
   second_.Publish("step-1");
@@ -186,7 +186,7 @@ TEST_F(UnsummedRestartTest, AnotherProcessIsRefused) {
 }
 
 // It lived in the earlier epoch too, and might ask again for its own.
-TEST_F(UnsummedTest, AGroupThatComesBackIsRefusedWhereThePublisherHas) {
+TEST_F(UnchecksummedTest, AGroupThatComesBackIsRefusedWhereThePublisherHas) {
   second_.JoinAndRegister();
   hub_.Restart();
   AnnouncedBuffer held = trainer_.Holding(version_, true, "");
@@ -198,7 +198,7 @@ TEST_F(UnsummedTest, AGroupThatComesBackIsRefusedWhereThePublisherHas) {
   EXPECT_THAT(second_.Finished().status, StatusIs(absl::StatusCode::kAlreadyExists));
 }
 
-TEST_F(UnsummedRestartTest, APublisherThatComesBackWithItKeepsIt) {
+TEST_F(UnchecksummedRestartTest, APublisherThatComesBackWithItKeepsIt) {
   AnnouncedBuffer held = trainer_.Holding(version_, true, "");
   held.held->root = Digest();
   ASSERT_TRUE(ReaderResumes());

@@ -262,7 +262,7 @@ void Hold(Turn& turn, Replica& replica, Version& version, bool further) {
                 .agreed = !further,
                 .replica_agreed = !further});
   }
-  for (auto& [rank, buffer] : replica.buffers) SealIfNoSums(turn, *buffer);
+  for (auto& [rank, buffer] : replica.buffers) SealIfNoChecksums(turn, *buffer);
 }
 
 // A further publisher hears what the version is known to hold: after a restart it shows that.
@@ -418,8 +418,8 @@ void SettleRoot(Turn& turn, Shard& shard, const Digest& root) {
   SetRoot(turn, shard, root);
   for (auto& [address, holder] : shard.holders) {
     const Content& content = *holder->content;
-    if (!content.sums.has_value() || content.refused) continue;
-    const Digest reported = *content.sums;
+    if (!content.checksums.has_value() || content.refused) continue;
+    const Digest reported = *content.checksums;
     CompareWithRoot(turn, *holder, reported);
   }
 }
@@ -436,7 +436,7 @@ WorkerId OldestWorkerOf(const Replica& replica) {
 const Buffer* FirstPublisher(const Shard& shard) {
   const auto order = [](const Buffer& publisher) {
     return std::tuple(!publisher.content->replica_agreed, OldestWorkerOf(*publisher.replica),
-                      !publisher.content->sums.has_value(), publisher.address);
+                      !publisher.content->checksums.has_value(), publisher.address);
   };
   const Buffer* first = nullptr;
   for (const auto& [address, holder] : shard.holders) {
@@ -450,8 +450,8 @@ const Buffer* FirstPublisher(const Shard& shard) {
 // is kept.
 void SettleByFirstPublisher(Turn& turn, Shard& shard) {
   const Buffer* first = FirstPublisher(shard);
-  if (first == nullptr || !first->content->sums.has_value()) return;
-  const Digest root = *first->content->sums;
+  if (first == nullptr || !first->content->checksums.has_value()) return;
+  const Digest root = *first->content->checksums;
   SettleRoot(turn, shard, root);
 }
 
@@ -465,7 +465,7 @@ bool IsOwnWord(const Buffer& buffer) {
 // this buffer's own checksums.
 bool MayBeOverruled(const RegistryState& state, const Buffer& buffer) {
   return TH_MUTATE(kBelieveTheFirstPublisher, state.adopting, false) &&
-         !LacksSums(state, buffer.layout) && IsOwnWord(buffer) &&
+         !LacksChecksums(state, buffer.layout) && IsOwnWord(buffer) &&
          buffer.shard->version->from_earlier_epoch;
 }
 
@@ -519,7 +519,7 @@ bool AgreeOnRoot(Turn& turn, Buffer& buffer, const Digest& root) {
   Shard& shard = *buffer.shard;
   const bool own = IsOwnWord(buffer);
   if (own) {
-    buffer.content->sums = root;
+    buffer.content->checksums = root;
     Reindex(turn, buffer);
   }
   if (!shard.root.has_value() && !own) SettleRoot(turn, shard, root);
@@ -537,9 +537,9 @@ void SettleRootsByFirstPublishers(Turn& turn, Version& version) {
   }
 }
 
-void SealIfNoSums(Turn& turn, Buffer& buffer) {
+void SealIfNoChecksums(Turn& turn, Buffer& buffer) {
   const bool publishes = buffer.content.has_value() && buffer.content->publisher;
-  if (publishes && LacksSums(turn.state, buffer.layout)) AgreeOnRoot(turn, buffer, Digest());
+  if (publishes && LacksChecksums(turn.state, buffer.layout)) AgreeOnRoot(turn, buffer, Digest());
 }
 
 }  // namespace th::registry

@@ -54,7 +54,7 @@ void TakeReceipt(Turn& turn, Shard& shard, const RootReceipt& receipt);
 void SettleRootsByFirstPublishers(Turn& turn, Version& version);
 
 // Layouts without checksums have the empty root: nobody needs to tell it.
-void SealIfNoSums(Turn& turn, Buffer& buffer);
+void SealIfNoChecksums(Turn& turn, Buffer& buffer);
 
 }  // namespace th::registry
 

@@ -242,12 +242,12 @@ TEST(PublishingTest, ARootThatComesBetweenResolvingAndFillingIsToldToo) {
 
 TEST(PublishingTest, LayoutsWithoutChecksumsAreSealedAtOnceWithTheEmptyRoot) {
   RegistryHarness hub;
-  const ShardLayout unsummed = LayoutNamed("w", 4, ChecksumAlgorithm::kNone);
-  TestRank trainer(hub, "trainer", 0, 1, unsummed);
+  const ShardLayout unchecksummed = LayoutNamed("w", 4, ChecksumAlgorithm::kNone);
+  TestRank trainer(hub, "trainer", 0, 1, unchecksummed);
   trainer.JoinAndRegister();
   trainer.Publish("step-1");
   EXPECT_EQ(hub.registry().counters().versions_sealed, 1u);
-  TestRank rollout(hub, "rollout", 0, 1, unsummed);
+  TestRank rollout(hub, "rollout", 0, 1, unchecksummed);
   rollout.JoinAndRegister();
   rollout.Update();
   EXPECT_EQ(rollout.Heard<OperationResolved>().root, Digest());

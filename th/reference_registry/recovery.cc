@@ -261,11 +261,12 @@ void TakeContent(Turn& turn, Buffer& buffer, const HeldVersion& held) {
   }
   Content content = known != nullptr ? *known : Content{};
   const Shard* shard = FindShard(version, ShardKeyOf(buffer));
-  const bool sums_known_elsewhere =
+  const bool checksums_known_elsewhere =
       held.receipt.has_value() || (shard != nullptr && shard->root.has_value());
   // The root of displaced content may have become known meanwhile.
-  const bool may_differ = known == nullptr || (known == buffer.displaced.get() && !known->sums);
-  if (may_differ && held.publisher && !held.root.has_value() && sums_known_elsewhere) {
+  const bool may_differ =
+      known == nullptr || (known == buffer.displaced.get() && !known->checksums);
+  if (may_differ && held.publisher && !held.root.has_value() && checksums_known_elsewhere) {
     content.agreed = content.replica_agreed = false;  // it may yet turn out to differ
   }
   content.complete = held.complete;
@@ -280,7 +281,7 @@ void TakeContent(Turn& turn, Buffer& buffer, const HeldVersion& held) {
   EndFalseHolding(turn, buffer);
   AdoptEdges(turn, buffer, held.complete ? std::vector<BufferAddress>() : held.sources);
   if (!SettleRootOf(turn, buffer, held)) return;
-  SealIfNoSums(turn, buffer);
+  SealIfNoChecksums(turn, buffer);
   SettlePhase(turn, buffer);
 }
 

@@ -64,9 +64,9 @@ TEST_F(TwoRootsTest, WhatAReaderWasToldOutdoesAPublisherThatComesFirst) {
 
 TEST_F(TwoRootsTest, APublisherThatSumsAfterTheRestartIsOutdoneToo) {
   hub_.Restart();
-  AnnouncedBuffer unsummed = liar_.Holding(version_, true, "");
-  unsummed.held->root.reset();
-  ASSERT_TRUE(liar_.Resume({unsummed}));
+  AnnouncedBuffer unchecksummed = liar_.Holding(version_, true, "");
+  unchecksummed.held->root.reset();
+  ASSERT_TRUE(liar_.Resume({unchecksummed}));
   liar_.Seal(version_.sequence, "a lie");
   ASSERT_TRUE(ReaderResumes());
   EXPECT_EQ(liar_.Heard<PublicationRefused>().version, version_.sequence);
@@ -166,9 +166,9 @@ TEST_F(TwoRootsTest, APublisherThatDiffersFromItsOwnReceiptIsRefusedThoughItCome
 TEST_F(TwoRootsTest, APublisherThatSumsAfterTheRestartIsComparedWithItsReceipt) {
   const std::optional<RootReceipt> receipt = liar_.Heard<RootKnown>().receipt;
   hub_.Restart();
-  AnnouncedBuffer unsummed = With(liar_.Holding(version_, true, ""), receipt);
-  unsummed.held->root.reset();
-  ASSERT_TRUE(liar_.Resume({unsummed}));
+  AnnouncedBuffer unchecksummed = With(liar_.Holding(version_, true, ""), receipt);
+  unchecksummed.held->root.reset();
+  ASSERT_TRUE(liar_.Resume({unchecksummed}));
   EXPECT_TRUE(liar_.HearsNone<PublicationRefused>());
   LateAsks();
   EXPECT_EQ(late_.Heard<OperationResolved>().root, RootNamed("step-1"));

@@ -33,8 +33,8 @@ struct RecordProgress {
   FillProgress message;
 
   // FAILED_PRECONDITION: it fills no such version. INVALID_ARGUMENT: segments that its layout
-  // lacks, more than kMaxProgressRanges ranges or kMaxThroughputsReported throughputs, or more bytes
-  // than it has.
+  // lacks, more than kMaxProgressRanges ranges or kMaxThroughputsReported throughputs, or more
+  // bytes than it has.
   absl::Status CanApply(const RegistryState& state) const;
   void Apply(Turn& turn) const;
 };

@@ -461,7 +461,7 @@ bool IsSomewhere(const Version& version, const std::string& form) {
 }
 
 bool MaySendRoot(const Content& content) {
-  return (content.publisher || content.sums.has_value()) && !content.refused;
+  return (content.publisher || content.checksums.has_value()) && !content.refused;
 }
 
 bool IsUnsealable(const Shard& shard) { return !shard.root.has_value() && shard.publishers == 0; }

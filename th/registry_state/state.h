@@ -103,7 +103,7 @@ struct Content {
   bool refused = false;
   // The digest of the sums that the worker took of its own publication, or of a copy of it; none
   // before it reported them.
-  std::optional<Digest> sums;
+  std::optional<Digest> checksums;
   // Hops up to a complete holder when its sources were assigned: longer than the truth once one
   // above it is complete, shorter once one above it stands at the end of another chain; see
   // SchedulerHolder.

@@ -570,16 +570,17 @@ absl::Status RealRun::Verify() {
     return absl::OkStatus();
   }
   TH_RETURN_IF_ERROR(cluster_->SendToRanks(*trainer_, {{"do", "sum"}}));
-  std::vector<std::string> sums(scenario_.shards);
+  std::vector<std::string> checksums(scenario_.shards);
   const std::vector<RankProcess*> sources = cluster_->RanksOf(*trainer_);
-  for (size_t i = 0; i < scenario_.shards; ++i) sums[i] = sources[i]->answer()->value("sum", "");
+  for (size_t i = 0; i < scenario_.shards; ++i)
+    checksums[i] = sources[i]->answer()->value("sum", "");
   for (const Reader& reader : readers_) {
     const bool holds = reader.label == run_.result.versions.back().label;
     if (!holds || reader.group->gone || reader.group->calling()) continue;
     TH_RETURN_IF_ERROR(cluster_->SendToRanks(*reader.group, {{"do", "sum"}}));
     const std::vector<RankProcess*> ranks = cluster_->RanksOf(*reader.group);
     for (size_t i = 0; i < ranks.size(); ++i) {
-      if (ranks[i]->answer()->value("sum", "?") == sums[i % scenario_.shards]) continue;
+      if (ranks[i]->answer()->value("sum", "?") == checksums[i % scenario_.shards]) continue;
       return absl::DataLossError(
           absl::StrCat(ranks[i]->name(), " holds other bytes than the trainer published"));
     }

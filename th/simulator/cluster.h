@@ -60,7 +60,7 @@ struct ClusterSpec {
   absl::Duration stopping_time;
   // Every rank whose number is a multiple of it is of a release that does not list its sums; 0:
   // none.
-  uint32_t lists_no_sums_every = 0;
+  uint32_t lists_no_checksums_every = 0;
   // The endpoints of every worker, at least one: readers try one after the other.
   int endpoints = 1;
   // Registry::CheckInvariants runs after every so many of its events and at the end of every epoch.

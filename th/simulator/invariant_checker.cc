@@ -43,8 +43,8 @@ void InvariantChecker::Published(const VersionLabel& label, const std::string& c
   if (truly != content) lied_about_.insert(label);
 }
 
-const std::vector<SegmentSum>& InvariantChecker::SegmentsOf(const std::string& content, int shard,
-                                                            Segments* known) const {
+const std::vector<SegmentChecksum>& InvariantChecker::SegmentsOf(const std::string& content,
+                                                                 int shard, Segments* known) const {
   const auto [found, made] = known->try_emplace(shard);
   if (made) {
     for (SegmentIndex i; i.value < segment_count_; i = i.Next()) {
@@ -69,7 +69,7 @@ absl::Span<const VersionLabel> InvariantChecker::LabelsOf(const VersionInfo& ver
 }
 
 bool InvariantChecker::WasPublished(const VersionInfo& version, int shard, SegmentIndex segment,
-                                    SegmentSum value) {
+                                    SegmentChecksum value) {
   if (WasForged(version.sequence, shard, value)) return true;
   for (const VersionLabel& label : LabelsOf(version)) {
     for (auto& [name, segments] : contents_[label]) {
@@ -95,7 +95,7 @@ bool InvariantChecker::IsLiedAbout(const VersionInfo& version) const {
                      [&](const VersionLabel& label) { return lied_about_.contains(label); });
 }
 
-bool InvariantChecker::WasForged(VersionSequence version, int shard, SegmentSum value) const {
+bool InvariantChecker::WasForged(VersionSequence version, int shard, SegmentChecksum value) const {
   const auto forged = forged_.find({version, shard});
   return forged != forged_.end() && forged->second.contains(value);
 }

@@ -54,13 +54,14 @@ class InvariantChecker {
   // A version that has lost its label to a later one is judged by the label that it had.
   void NoteLabel(const VersionInfo& version);
   // True of sums too that are forged for the version.
-  bool WasPublished(const VersionInfo& version, int shard, SegmentIndex segment, SegmentSum value);
+  bool WasPublished(const VersionInfo& version, int shard, SegmentIndex segment,
+                    SegmentChecksum value);
   // A source sends these bytes of the version, or says that they are its, with a sum that agrees:
   // its readers accept them for now, hand them on, and no shard is ever complete with them.
-  void Forged(VersionSequence version, int shard, SegmentSum value) {
+  void Forged(VersionSequence version, int shard, SegmentChecksum value) {
     forged_[{version, shard}].insert(value);
   }
-  bool WasForged(VersionSequence version, int shard, SegmentSum value) const;
+  bool WasForged(VersionSequence version, int shard, SegmentChecksum value) const;
   // A rank tells the server a false root of its shard.
   void SaysFalseRoot(VersionSequence version, int shard) { false_roots_.insert({version, shard}); }
   // True if sources have different bytes of the shard, or say so, or the server may have a false
@@ -129,9 +130,9 @@ class InvariantChecker {
   void Heard(HeardByOperation* heard, const SimulatedProcess* who, const GroupOperation& operation,
              EpochId epoch_id, uint64_t state, const Word& word);
   // Every segment of a content, by shard; made when first asked for.
-  using Segments = std::map<int, std::vector<SegmentSum>>;
-  const std::vector<SegmentSum>& SegmentsOf(const std::string& content, int shard,
-                                            Segments* known) const;
+  using Segments = std::map<int, std::vector<SegmentChecksum>>;
+  const std::vector<SegmentChecksum>& SegmentsOf(const std::string& content, int shard,
+                                                 Segments* known) const;
   // By which the version is judged.
   absl::Span<const VersionLabel> LabelsOf(const VersionInfo& version) const;
   bool IsLiedAbout(const VersionInfo& version) const;
@@ -145,7 +146,7 @@ class InvariantChecker {
   std::map<VersionSequence, std::vector<VersionLabel>> labels_;       // that each version has had
   std::set<VersionLabel> lied_about_;
   using ShardOfVersion = std::pair<VersionSequence, int>;
-  std::map<ShardOfVersion, std::set<SegmentSum>> forged_;
+  std::map<ShardOfVersion, std::set<SegmentChecksum>> forged_;
   std::set<ShardOfVersion> false_roots_;
   std::set<std::pair<std::string, uint64_t>> lying_groups_;  // group and generation
   struct ShardOfState {

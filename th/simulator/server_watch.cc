@@ -260,7 +260,7 @@ void ServerWatch::JudgeSources(const SimulatedWorker& to, const AssignSources& a
     if (HasJustFailed(update, source)) {
       violated("has just failed it");
     }
-    if (HasOtherSums(source, assigned.version, layout)) {
+    if (HasOtherChecksums(source, assigned.version, layout)) {
       violated("has other sums than the version");
     }
     cluster_->checker().Expect(!worker->IsStreaming(source.buffer.buffer),
@@ -280,8 +280,8 @@ bool ServerWatch::HasJustFailed(const OperationOf& update, const AssignedSource&
   return failed != failed_at_.end() && cluster_->now() - failed->second < kMinRetryPause;
 }
 
-bool ServerWatch::HasOtherSums(const AssignedSource& source, VersionSequence version,
-                               const Digest& layout) const {
+bool ServerWatch::HasOtherChecksums(const AssignedSource& source, VersionSequence version,
+                                    const Digest& layout) const {
   const auto root = roots_.find({version, layout});
   const auto claimed = claimed_.find({source.buffer, version});
   return source.publisher && root != roots_.end() && claimed != claimed_.end() &&

@@ -84,8 +84,8 @@ class ServerWatch {
   // True when the reader pulls from the source already, and may finish that.
   bool Pulls(const OperationOf& update, const AssignedSource& source) const;
   bool HasJustFailed(const OperationOf& update, const AssignedSource& source) const;
-  bool HasOtherSums(const AssignedSource& source, VersionSequence version,
-                    const Digest& layout) const;
+  bool HasOtherChecksums(const AssignedSource& source, VersionSequence version,
+                         const Digest& layout) const;
   void JudgeResolved(const SimulatedWorker& to, const OperationResolved& resolved,
                      const DurableState& durable);
   void JudgeFinished(const SimulatedWorker& to, const OperationFinished& finished);

@@ -18,17 +18,19 @@ using ::testing::IsEmpty;
 
 // A publisher that has claimed other sums than the version turns out to have, and is given to a
 // reader as a source.
-class ClaimedSumsTest : public ::testing::Test {
+class ClaimedChecksumsTest : public ::testing::Test {
  protected:
-  void ClaimOtherSums(ServerWatch::Outcome outcome) {
-    watch_.Heard(*trainer_,
-                 ShardSealed{trainer_->buffer_id(), kVersion, RootOfSums({SegmentSum{7}})},
-                 outcome);
+  void ClaimOtherChecksums(ServerWatch::Outcome outcome) {
+    watch_.Heard(
+        *trainer_,
+        ShardSealed{trainer_->buffer_id(), kVersion, RootOfChecksums({SegmentChecksum{7}})},
+        outcome);
   }
   void TheTrueRootIsKnown() {
     const Digest layout = cluster_.cluster().LayoutOf(reader_->spec().shard)->digest();
-    watch_.Said(*reader_,
-                RootKnown{kVersion, {.layout = layout, .root = RootOfSums({SegmentSum{1}})}}, {});
+    watch_.Said(
+        *reader_,
+        RootKnown{kVersion, {.layout = layout, .root = RootOfChecksums({SegmentChecksum{1}})}}, {});
   }
   void ThePublisherIsGiven() {
     AssignedSource source;
@@ -50,15 +52,15 @@ class ClaimedSumsTest : public ::testing::Test {
   ServerWatch watch_{&cluster_.cluster()};
 };
 
-TEST_F(ClaimedSumsTest, WhoseClaimTheServerTookIsNoSource) {
-  ClaimOtherSums({});
+TEST_F(ClaimedChecksumsTest, WhoseClaimTheServerTookIsNoSource) {
+  ClaimOtherChecksums({});
   TheTrueRootIsKnown();
   ThePublisherIsGiven();
   EXPECT_THAT(cluster_.TakeViolations(), ElementsAre(HasSubstr("has other sums than the version")));
 }
 
-TEST_F(ClaimedSumsTest, AClaimThatTheServerRefusedIsNone) {
-  ClaimOtherSums({.refused = true});
+TEST_F(ClaimedChecksumsTest, AClaimThatTheServerRefusedIsNone) {
+  ClaimOtherChecksums({.refused = true});
   TheTrueRootIsKnown();
   ThePublisherIsGiven();
   EXPECT_THAT(cluster_.TakeViolations(), IsEmpty());

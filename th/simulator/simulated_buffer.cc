@@ -8,12 +8,12 @@
 
 namespace th {
 
-SegmentSum ContentOf(const std::string& content, int shard, SegmentIndex segment) {
+SegmentChecksum ContentOf(const std::string& content, int shard, SegmentIndex segment) {
   absl::string_view name = content;
   const bool frozen = segment.value % 4 == 1;
   if (frozen && absl::StrContains(name, '#')) name = name.substr(0, name.find(' '));
   const std::string text = absl::StrCat(name, "/", shard, "/", segment.value);
-  return SumBytes(text.data(), text.size());
+  return ChecksumBytes(text.data(), text.size());
 }
 
 std::shared_ptr<const ShardLayout> SimulatedLayout(int shard, uint64_t segment_count,
@@ -35,12 +35,12 @@ void SimulatedBuffer::Write(const std::string& content) {
   SetHeld(SegmentSet::AllOf(segments_.size()));
 }
 
-void SimulatedBuffer::SetListed(SegmentIndex first, absl::Span<const SegmentSum> sums) {
+void SimulatedBuffer::SetListed(SegmentIndex first, absl::Span<const SegmentChecksum> checksums) {
   listed_.resize(first.value);
-  listed_.insert(listed_.end(), sums.begin(), sums.end());
+  listed_.insert(listed_.end(), checksums.begin(), checksums.end());
 }
 
-std::optional<SegmentSum> SimulatedBuffer::SumOf(SegmentIndex segment) const {
+std::optional<SegmentChecksum> SimulatedBuffer::ChecksumOf(SegmentIndex segment) const {
   if (held_.Contains(segment)) return segments_[segment.value];
   if (segment.value < listed_.size()) return listed_[segment.value];
   return std::nullopt;

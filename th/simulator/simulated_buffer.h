@@ -25,7 +25,7 @@ inline constexpr char kContentAttribute[] = "content";
 // The value of `segment` of shard number `shard` in the content of this name. It is its own sum. In
 // contents with names like "trainer step-3 #7" one segment of four, from the second on, is frozen:
 // those whose first word is the same share it.
-SegmentSum ContentOf(const std::string& content, int shard, SegmentIndex segment);
+SegmentChecksum ContentOf(const std::string& content, int shard, SegmentIndex segment);
 
 // The layout of shard number `shard`: one tensor of segment_count times segment_bytes.
 std::shared_ptr<const ShardLayout> SimulatedLayout(int shard, uint64_t segment_count,
@@ -44,7 +44,7 @@ class SimulatedBuffer {
   // The owner writes all of it: from here on it is `content`, all of which may be served.
   void Write(const std::string& content);
   // A fill writes one segment, which may be served once it is held.
-  void Write(SegmentIndex segment, SegmentSum value) { segments_[segment.value] = value; }
+  void Write(SegmentIndex segment, SegmentChecksum value) { segments_[segment.value] = value; }
   void MarkHeld(SegmentIndex segment) { held_.Add(segment); }
   void SetHeld(SegmentSet held) {
     held_ = std::move(held);
@@ -56,24 +56,24 @@ class SimulatedBuffer {
     ++rounds_;
   }
   // Sums of what is being filled, from `first` on.
-  void SetListed(SegmentIndex first, absl::Span<const SegmentSum> sums);
+  void SetListed(SegmentIndex first, absl::Span<const SegmentChecksum> checksums);
   // None: it is not known yet.
-  std::optional<SegmentSum> SumOf(SegmentIndex segment) const;
+  std::optional<SegmentChecksum> ChecksumOf(SegmentIndex segment) const;
 
   const SegmentSet& held() const { return held_; }
   // Rises with each StartOver.
   uint64_t rounds() const { return rounds_; }
-  SegmentSum value(SegmentIndex segment) const { return segments_[segment.value]; }
-  const std::vector<SegmentSum>& values() const { return segments_; }
+  SegmentChecksum value(SegmentIndex segment) const { return segments_[segment.value]; }
+  const std::vector<SegmentChecksum>& values() const { return segments_; }
   bool Is(const std::string& content) const;
-  Digest Root() const { return RootOfSums(segments_); }
+  Digest Root() const { return RootOfChecksums(segments_); }
 
  private:
   const int shard_;
-  std::vector<SegmentSum> segments_;
+  std::vector<SegmentChecksum> segments_;
   bool lent_ = false;
-  SegmentSet held_;                 // received and checked, or the owner's own
-  std::vector<SegmentSum> listed_;  // of the first segments
+  SegmentSet held_;                      // received and checked, or the owner's own
+  std::vector<SegmentChecksum> listed_;  // of the first segments
   uint64_t rounds_ = 0;
 };
 

@@ -25,10 +25,10 @@ FillSession::Spec SessionSpec(const SimulatedBuffer& buffer, const ClusterSpec& 
                         .segment_bytes = spec.segment_bytes,
                         .total_bytes = spec.segment_count * spec.segment_bytes,
                         .already_held = start.resume,
-                        .held_sums = buffer.values()};
+                        .held_checksums = buffer.values()};
   if (start.was_published) {
     session.replicator.before = SegmentSet::AllOf(spec.segment_count);
-    session.replicator.before_sums = buffer.values();
+    session.replicator.before_checksums = buffer.values();
   }
   if (stream != nullptr) {
     session.replicator.wanted = stream->spec().wanted;
@@ -124,7 +124,7 @@ void SimulatedFill::HandleAdmitted(TransferId transfer, const absl::Status& stat
   Link* link = FindOpen(transfer);
   if (link == nullptr) return;
   if (status.ok()) {
-    session_.HandleAdmitted(link->source, worker_->now(), link->worker->lists_sums());
+    session_.HandleAdmitted(link->source, worker_->now(), link->worker->lists_checksums());
     AskMore(*link);
   } else {
     const bool changed = absl::IsAborted(status);
@@ -134,12 +134,12 @@ void SimulatedFill::HandleAdmitted(TransferId transfer, const absl::Status& stat
   CarryOut();
 }
 
-void SimulatedFill::HandleSums(TransferId transfer, SegmentIndex first,
-                               const std::vector<SegmentSum>& sums) {
+void SimulatedFill::HandleChecksums(TransferId transfer, SegmentIndex first,
+                                    const std::vector<SegmentChecksum>& checksums) {
   Link* link = FindOpen(transfer);
   if (link == nullptr) return;
-  link->sums_open -= std::min<uint64_t>(link->sums_open, sums.size());
-  session_.HandleSums(link->source, first, sums, worker_->now());
+  link->checksums_open -= std::min<uint64_t>(link->checksums_open, checksums.size());
+  session_.HandleChecksums(link->source, first, checksums, worker_->now());
   FollowSession();
   AskMore(*link);
   CarryOut();
@@ -160,14 +160,14 @@ void SimulatedFill::FollowSession() {
     }
   }
   if (stream_ != nullptr) return;
-  const PipelineReplicator::ListedSums listed = session_.TakeListed();
-  if (!listed.sums.empty()) buffer_->SetListed(listed.first, listed.sums);
+  const PipelineReplicator::ListedChecksums listed = session_.TakeListed();
+  if (!listed.checksums.empty()) buffer_->SetListed(listed.first, listed.checksums);
 }
 
 void SimulatedFill::JudgeUnchanged(SegmentIndex segment) const {
   InvariantChecker& checker = worker_->cluster().checker();
-  const SegmentSum value = buffer_->value(segment);
-  checker.Expect(value == session_.SumOf(segment) &&
+  const SegmentChecksum value = buffer_->value(segment);
+  checker.Expect(value == session_.ChecksumOf(segment) &&
                      checker.WasPublished(version_, buffer_->shard(), segment, value),
                  "holds a segment from before that the version does not have", worker_->Name());
 }
@@ -183,8 +183,8 @@ void SimulatedFill::HandleSegment(TransferId transfer, const SentSegment& segmen
     JudgeWrite(segment.index);
     buffer_->Write(segment.index, segment.bytes);
     using Verdict = PipelineReplicator::SegmentVerdict;
-    const Verdict verdict = session_.HandleSegment(link->source, segment.index, segment.claimed_sum,
-                                                   segment.bytes, now);
+    const Verdict verdict = session_.HandleSegment(link->source, segment.index,
+                                                   segment.claimed_checksum, segment.bytes, now);
     if (verdict == Verdict::kCorrupt) worker_->CountCorrupt();
     if (verdict == Verdict::kAccepted) {
       JudgeAccepted(*link, segment);
@@ -276,7 +276,7 @@ void SimulatedFill::HandleConsumed(SegmentIndex segment) {
 
 void SimulatedFill::AskMore(Link& link) {
   if (!link.open) return;
-  if (session_.PollSums(link.source, worker_->now())) Do(AskPullSums{link.source});
+  if (session_.PollChecksums(link.source, worker_->now())) Do(AskPullChecksums{link.source});
   while (const auto range = session_.PollRequest(link.source, worker_->now())) {
     Do(AskPull{link.source, *range});
   }
@@ -288,8 +288,8 @@ void SimulatedFill::CarryOut() {
       Do(*open);
     } else if (const auto* ask = std::get_if<AskPull>(&*output)) {
       Do(*ask);
-    } else if (const auto* sums = std::get_if<AskPullSums>(&*output)) {
-      Do(*sums);
+    } else if (const auto* checksums = std::get_if<AskPullChecksums>(&*output)) {
+      Do(*checksums);
     } else if (const auto* finish = std::get_if<FinishPull>(&*output)) {
       Do(*finish);
     } else if (const auto* close = std::get_if<ClosePull>(&*output)) {
@@ -338,12 +338,12 @@ void SimulatedFill::Do(const AskPull& ask) {
                            });
 }
 
-void SimulatedFill::Do(const AskPullSums& ask) {
+void SimulatedFill::Do(const AskPullChecksums& ask) {
   Link& link = links_[ask.source.value];
-  link.sums_open = buffer_->segment_count();
+  link.checksums_open = buffer_->segment_count();
   worker_->cluster().Carry(
       *worker_, link.worker, &link.wire,
-      [to = link.worker, transfer = link.transfer] { to->HandlePullAskedSums(transfer); });
+      [to = link.worker, transfer = link.transfer] { to->HandlePullAskedChecksums(transfer); });
 }
 
 void SimulatedFill::Do(const FinishPull& finish) {
@@ -390,7 +390,7 @@ void SimulatedFill::JudgeAsking() {
   for (const Link& link : links_) {
     if (!Is(link, SourceState::kAdmitted) && !Is(link, SourceState::kFinishing)) continue;
     could = true;
-    asks |= link.asked > link.answered || link.sums_open > 0;
+    asks |= link.asked > link.answered || link.checksums_open > 0;
   }
   if (!session_.lacks_segments() || !could || asks) {
     asks_nobody_since_ = absl::InfiniteFuture();

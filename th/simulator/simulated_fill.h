@@ -30,8 +30,8 @@ class SimulatedWorker;
 // A segment as it arrives: what its bytes are, and the sum that its source claims for them.
 struct SentSegment {
   SegmentIndex index;
-  SegmentSum bytes = 0;
-  SegmentSum claimed_sum = 0;
+  SegmentChecksum bytes = 0;
+  SegmentChecksum claimed_checksum = 0;
 };
 
 class SimulatedFill {
@@ -58,7 +58,8 @@ class SimulatedFill {
   void ContinueAll();
 
   void HandleAdmitted(TransferId transfer, const absl::Status& status);
-  void HandleSums(TransferId transfer, SegmentIndex first, const std::vector<SegmentSum>& sums);
+  void HandleChecksums(TransferId transfer, SegmentIndex first,
+                       const std::vector<SegmentChecksum>& checksums);
   void HandleSegment(TransferId transfer, const SentSegment& segment);
   void HandleAlive(TransferId transfer);
   void HandleClosed(TransferId transfer, const std::string& why);
@@ -83,7 +84,7 @@ class SimulatedFill {
     absl::Time opened_at;
     std::optional<SegmentIndex> landing;         // begun before the stop
     uint64_t asked = 0, answered = 0;            // segments
-    uint64_t sums_open = 0;                      // asked for
+    uint64_t checksums_open = 0;                 // asked for
     absl::Time alive_at = absl::InfinitePast();  // its latest keep-alive
   };
 
@@ -98,7 +99,7 @@ class SimulatedFill {
   void CarryOut();
   void Do(const OpenPull& open);
   void Do(const AskPull& ask);
-  void Do(const AskPullSums& ask);
+  void Do(const AskPullChecksums& ask);
   void Do(const FinishPull& finish);
   void Do(const ClosePull& close);
   void JudgeAsking();

@@ -60,11 +60,12 @@ void SimulatedServing::Ask(TransferId transfer, SegmentRange range) {
   Act(transfer);
 }
 
-void SimulatedServing::AskSums(TransferId transfer) {
+void SimulatedServing::AskChecksums(TransferId transfer) {
   Pull* const pull = Find(transfer);
   if (pull == nullptr || pull->reset) return;
   const SegmentIndex end(worker_->cluster().spec().segment_count);
-  const absl::Status asked = pull->session.HandleAskSums({SegmentIndex(0), end}, worker_->now());
+  const absl::Status asked =
+      pull->session.HandleAskChecksums({SegmentIndex(0), end}, worker_->now());
   worker_->cluster().checker().Expect(asked.ok(), "is asked for sums that it does not give",
                                       worker_->Name());
   if (!asked.ok()) pull->session.HandleBroken(std::string(asked.message()));
@@ -152,7 +153,7 @@ void SimulatedServing::Act(TransferId transfer) {
       Do(transfer, *pull, *output);
       continue;
     }
-    SendSums(transfer, *pull);
+    SendChecksums(transfer, *pull);
     SendNext(transfer, *pull);
     return SetTimer(transfer, *pull);
   }
@@ -236,33 +237,33 @@ void SimulatedServing::PumpAll() {
   std::vector<TransferId> waiting;
   for (const auto& [transfer, pull] : pulls_) {
     const bool waits = !pull.session.requests().empty() && !pull.sending.has_value();
-    if (waits || !pull.session.sums_requested().empty()) waiting.push_back(transfer);
+    if (waits || !pull.session.checksums_requested().empty()) waiting.push_back(transfer);
   }
   for (TransferId transfer : waiting) Act(transfer);
 }
 
 // As far as they are known here, beside the segments: they weigh nothing.
-void SimulatedServing::SendSums(TransferId transfer, Pull& pull) {
+void SimulatedServing::SendChecksums(TransferId transfer, Pull& pull) {
   if (!pull.flow.has_value() || pull.reader->stopped()) return;
-  if (pull.session.sums_requested().empty()) return;
+  if (pull.session.checksums_requested().empty()) return;
   const SimulatedBuffer& buffer = *worker_->FindBuffer(pull.buffer());
-  const auto next = pull.session.PollSums([&](SegmentRange asked) {
-    std::vector<SegmentSum> sums;
+  const auto next = pull.session.PollChecksums([&](SegmentRange asked) {
+    std::vector<SegmentChecksum> checksums;
     for (SegmentIndex i = asked.begin; i < asked.end; i = i.Next()) {
-      const std::optional<SegmentSum> sum = buffer.SumOf(i);
-      if (!sum.has_value()) break;
-      sums.push_back(IsForged(i) ? ForgeryOf(pull, *sum) : *sum);
+      const std::optional<SegmentChecksum> checksum = buffer.ChecksumOf(i);
+      if (!checksum.has_value()) break;
+      checksums.push_back(IsForged(i) ? ForgeryOf(pull, *checksum) : *checksum);
     }
-    return sums;
+    return checksums;
   });
   if (!next.has_value()) return;
   Say(pull, [reader = pull.reader, transfer, sent = *next] {
-    reader->HandleSums(transfer, sent.first, sent.sums);
+    reader->HandleChecksums(transfer, sent.first, sent.checksums);
   });
 }
 
-SegmentSum SimulatedServing::ForgeryOf(const Pull& pull, SegmentSum sum) const {
-  const SegmentSum forgery = sum ^ 2;
+SegmentChecksum SimulatedServing::ForgeryOf(const Pull& pull, SegmentChecksum checksum) const {
+  const SegmentChecksum forgery = checksum ^ 2;
   worker_->cluster().checker().Forged(pull.capability.claims.version,
                                       worker_->FindBuffer(pull.buffer())->shard(), forgery);
   return forgery;
@@ -321,10 +322,10 @@ void SimulatedServing::HandleChunkDelivered(TransferId transfer) {
 
 SentSegment SimulatedServing::WhatIsSent(const Pull& pull, const Sending& sent) {
   if (IsForged(sent.segment)) {
-    const SegmentSum wrong = ForgeryOf(pull, sent.value);
+    const SegmentChecksum wrong = ForgeryOf(pull, sent.value);
     return {sent.segment, wrong, /*claimed_sum=*/wrong};
   }
-  const SegmentSum bytes = flips_.erase(sent.segment) > 0 ? sent.value ^ 1 : sent.value;
+  const SegmentChecksum bytes = flips_.erase(sent.segment) > 0 ? sent.value ^ 1 : sent.value;
   return {sent.segment, bytes, /*claimed_sum=*/sent.value};
 }
 

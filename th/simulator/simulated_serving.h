@@ -40,7 +40,7 @@ class SimulatedServing {
   void Decide(const AdmissionDecided& decided);
   // A request about a transfer that is not there any more is ignored, here and below.
   void Ask(TransferId transfer, SegmentRange range);
-  void AskSums(TransferId transfer);
+  void AskChecksums(TransferId transfer);
   void FinishByReader(TransferId transfer);
   void CloseByReader(TransferId transfer);
   // Ends transfers as the worker's session wants.
@@ -71,8 +71,8 @@ class SimulatedServing {
  private:
   struct Sending {
     SegmentIndex segment;
-    SegmentSum value;    // of the bytes when it began
-    uint64_t round = 0;  // of the buffer's fill then
+    SegmentChecksum value;  // of the bytes when it began
+    uint64_t round = 0;     // of the buffer's fill then
   };
   // One connection, which is all of its transfer.
   struct Pull {
@@ -104,9 +104,9 @@ class SimulatedServing {
   void JudgeAdmitted(const Pull& pull) const;
   void SetTimer(TransferId transfer, Pull& pull);
   void SendNext(TransferId transfer, Pull& pull);
-  void SendSums(TransferId transfer, Pull& pull);
+  void SendChecksums(TransferId transfer, Pull& pull);
   bool IsForged(SegmentIndex segment) const;
-  SegmentSum ForgeryOf(const Pull& pull, SegmentSum sum) const;
+  SegmentChecksum ForgeryOf(const Pull& pull, SegmentChecksum checksum) const;
   void WatchBytes(TransferId transfer, Pull& pull);
   void CloseFlow(Pull& pull);
   void ReportClosed(TransferId transfer, Pull& pull, const std::string& why);

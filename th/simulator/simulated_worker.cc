@@ -347,8 +347,8 @@ void SimulatedWorker::JudgeMessage(const ServerMessage& message) {
 
 // ---- the data plane
 
-bool SimulatedWorker::lists_sums() const {
-  const uint32_t every = cluster_->spec().lists_no_sums_every;
+bool SimulatedWorker::lists_checksums() const {
+  const uint32_t every = cluster_->spec().lists_no_checksums_every;
   return every == 0 || spec_.name.rank.value % every != 0;
 }
 
@@ -368,7 +368,9 @@ void SimulatedWorker::HandlePullAsked(TransferId transfer, SegmentRange range) {
   Settle();
 }
 
-void SimulatedWorker::HandlePullAskedSums(TransferId transfer) { serving_.AskSums(transfer); }
+void SimulatedWorker::HandlePullAskedChecksums(TransferId transfer) {
+  serving_.AskChecksums(transfer);
+}
 
 void SimulatedWorker::HandlePullFinished(TransferId transfer) {
   serving_.FinishByReader(transfer);
@@ -387,9 +389,9 @@ void SimulatedWorker::HandlePullAdmitted(TransferId transfer, absl::Status statu
   Settle();
 }
 
-void SimulatedWorker::HandleSums(TransferId transfer, SegmentIndex first,
-                                 const std::vector<SegmentSum>& sums) {
-  ForEachFill([&](SimulatedFill& fill) { fill.HandleSums(transfer, first, sums); });
+void SimulatedWorker::HandleChecksums(TransferId transfer, SegmentIndex first,
+                                      const std::vector<SegmentChecksum>& checksums) {
+  ForEachFill([&](SimulatedFill& fill) { fill.HandleChecksums(transfer, first, checksums); });
   Settle();
   serving_.PumpAll();
 }

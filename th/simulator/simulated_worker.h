@@ -33,12 +33,12 @@ class Cluster;
 
 // The reason why a rank waits within a call.
 enum class WaitsFor : uint8_t {
-  kServer,  // an update: which version it is
-  kDrain,   // readers of its own buffer
-  kSource,  // an update: somebody to pull from
-  kBytes,   // an update: the segments
-  kSums,    // an update: the publisher's sums, which every segment agreed with one by one
-  kGroup,   // the other ranks, and the server's word that all are there
+  kServer,     // an update: which version it is
+  kDrain,      // readers of its own buffer
+  kSource,     // an update: somebody to pull from
+  kBytes,      // an update: the segments
+  kChecksums,  // an update: the publisher's sums, which every segment agreed with one by one
+  kGroup,      // the other ranks, and the server's word that all are there
 };
 
 // The name of every worker's own buffer.
@@ -101,7 +101,7 @@ class SimulatedWorker : public SimulatedProcess {
   void Preempt(absl::Duration notice);
 
   const WorkerSpec& spec() const { return spec_; }
-  bool lists_sums() const;  // to its readers
+  bool lists_checksums() const;  // to its readers
   const std::string& Name() const { return name_; }
   std::string Describe() const;  // for people
   const WorkerSession& session() const { return session_; }
@@ -182,13 +182,14 @@ class SimulatedWorker : public SimulatedProcess {
   void HandlePullOpened(SimulatedWorker* reader, TransferId transfer, const std::string& address,
                         const Capability& capability, BufferGeneration generation);
   void HandlePullAsked(TransferId transfer, SegmentRange range);
-  void HandlePullAskedSums(TransferId transfer);
+  void HandlePullAskedChecksums(TransferId transfer);
   void HandlePullFinished(TransferId transfer);
   void HandlePullClosed(TransferId transfer);
   void HandlePullContinues(TransferId transfer);  // the reader takes bytes again
   // A source's messages.
   void HandlePullAdmitted(TransferId transfer, absl::Status status);
-  void HandleSums(TransferId transfer, SegmentIndex first, const std::vector<SegmentSum>& sums);
+  void HandleChecksums(TransferId transfer, SegmentIndex first,
+                       const std::vector<SegmentChecksum>& checksums);
   void HandleSegment(TransferId transfer, const SentSegment& segment);
   void HandleSourceAlive(TransferId transfer);
   void HandleSourceClosed(TransferId transfer, const std::string& why);

@@ -37,7 +37,7 @@ void SimulatedWorker::HandleFillOutput(BufferId buffer, const FillOutput& event)
                                            progressed->throughputs, progressed->transports}},
                     now());
   } else if (std::holds_alternative<FillReceived>(event)) {
-    ReportWait(buffer, WaitsFor::kSums);
+    ReportWait(buffer, WaitsFor::kChecksums);
     session_.Handle(event::AllReceived{buffer}, now());
   } else if (auto* completed = std::get_if<FillCompleted>(&event)) {
     session_.Handle(event::FillCompleted{buffer, completed->root}, now());

@@ -21,7 +21,7 @@ absl::StatusOr<std::unique_ptr<int>> Boxed(int value) {
   return std::make_unique<int>(value);
 }
 
-absl::StatusOr<int> SumOf(int a, int b) {
+absl::StatusOr<int> ChecksumOf(int a, int b) {
   TH_ASSIGN_OR_RETURN(const std::unique_ptr<int> left, Boxed(a));
   TH_ASSIGN_OR_RETURN(const std::unique_ptr<int> right, Boxed(b));
   return *left + *right;
@@ -32,10 +32,10 @@ absl::StatusOr<std::string> After(absl::Status status) {
   return "reached";
 }
 
-TEST(StatusMacrosTest, AssignMovesTheValueOut) { EXPECT_THAT(SumOf(1, 2), IsOkAndHolds(3)); }
+TEST(StatusMacrosTest, AssignMovesTheValueOut) { EXPECT_THAT(ChecksumOf(1, 2), IsOkAndHolds(3)); }
 
 TEST(StatusMacrosTest, AssignReturnsTheError) {
-  EXPECT_THAT(SumOf(1, -2), StatusIs(absl::StatusCode::kOutOfRange, "negative"));
+  EXPECT_THAT(ChecksumOf(1, -2), StatusIs(absl::StatusCode::kOutOfRange, "negative"));
 }
 
 TEST(StatusMacrosTest, ReturnIfErrorGoesOnWhenAllIsWell) {

@@ -45,27 +45,27 @@ class OverwritingSink : public TestSink {
 class SteppingSink : public OverwritingSink {
  public:
   // The transfer is complete once so many segments and sums have come.
-  SteppingSink(TestShard* into, size_t held_call, size_t segments, size_t sums)
-      : OverwritingSink(into), held_call_(held_call), segments_(segments), sums_(sums) {}
+  SteppingSink(TestShard* into, size_t held_call, size_t segments, size_t checksums)
+      : OverwritingSink(into), held_call_(held_call), segments_(segments), checksums_(checksums) {}
 
   // False: the transfer was complete before that call.
   bool AwaitHeld() {
     absl::MutexLock lock(&mu_);
     const auto reached = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
-      return calls_ >= held_call_ || (segments_ == 0 && sums_ == 0);
+      return calls_ >= held_call_ || (segments_ == 0 && checksums_ == 0);
     };
     AwaitOrFail(mu_, absl::Condition(&reached), "the call, or the end of the transfer");
     return calls_ >= held_call_;
   }
   void LetGoOn() { go_on_.Notify(); }
 
-  void OnAdmitted(BufferGeneration generation, bool lists_sums) override {
-    OverwritingSink::OnAdmitted(generation, lists_sums);
+  void OnAdmitted(BufferGeneration generation, bool lists_checksums) override {
+    OverwritingSink::OnAdmitted(generation, lists_checksums);
     Step(0, 0);
   }
-  void OnSums(SegmentIndex first, absl::Span<const SegmentSum> sums) override {
-    OverwritingSink::OnSums(first, sums);
-    Step(0, sums.size());
+  void OnChecksums(SegmentIndex first, absl::Span<const SegmentChecksum> checksums) override {
+    OverwritingSink::OnChecksums(first, checksums);
+    Step(0, checksums.size());
   }
   bool OnSegmentBegins(SegmentIndex segment, std::vector<iovec>* iov) override {
     const bool wanted = OverwritingSink::OnSegmentBegins(segment, iov);
@@ -78,17 +78,17 @@ class SteppingSink : public OverwritingSink {
     Step(0, 0);
     return wanted;
   }
-  void OnSegment(SegmentIndex segment, SegmentSum sent, SegmentSum computed) override {
+  void OnSegment(SegmentIndex segment, SegmentChecksum sent, SegmentChecksum computed) override {
     OverwritingSink::OnSegment(segment, sent, computed);
     Step(1, 0);
   }
 
  private:
-  void Step(size_t segments, size_t sums) {
+  void Step(size_t segments, size_t checksums) {
     {
       absl::MutexLock lock(&mu_);
       segments_ -= segments;
-      sums_ -= sums;
+      checksums_ -= checksums;
       if (++calls_ != held_call_) return;
     }
     go_on_.WaitForNotification();
@@ -99,7 +99,7 @@ class SteppingSink : public OverwritingSink {
   absl::Mutex mu_;
   size_t calls_ ABSL_GUARDED_BY(mu_) = 0;
   size_t segments_ ABSL_GUARDED_BY(mu_);  // that have not come
-  size_t sums_ ABSL_GUARDED_BY(mu_);
+  size_t checksums_ ABSL_GUARDED_BY(mu_);
 };
 
 std::unique_ptr<AttachedMemory> Attached(Transport& transport, const TestShard& shard) {
@@ -216,7 +216,7 @@ TEST_P(TransportConformanceTest, SegmentThatTheSinkDoesNotWantIsThrownAway) {
 }
 
 TEST_P(TransportConformanceTest, SumsThatTheSourceMadeTravelUnchanged) {
-  published_.SumAll();                  // the publisher's sums
+  published_.SumAll();                  // the publisher's checksums
   published_.Corrupt(SegmentIndex(1));  // and then its memory goes bad
   auto pull = Open(&sink_);
   pull->Ask({SegmentIndex(0), SegmentIndex(3)});
@@ -238,10 +238,10 @@ TEST_P(TransportConformanceTest, SegmentIsServedAsSoonAsItHasArrived) {
   auto pull = Open(&sink_);
   sink_.AwaitAdmitted();
   pull->Ask({SegmentIndex(0), SegmentIndex(2)});
-  published_.store()->MarkHeld(SegmentIndex(0), published_.SumOf(SegmentIndex(0)));
+  published_.store()->MarkHeld(SegmentIndex(0), published_.ChecksumOf(SegmentIndex(0)));
   sink_.AwaitSegments(1);
   EXPECT_THAT(sink_.segments(), ElementsAre(Pair(SegmentIndex(0), true)));
-  published_.store()->MarkHeld(SegmentIndex(1), published_.SumOf(SegmentIndex(1)));
+  published_.store()->MarkHeld(SegmentIndex(1), published_.ChecksumOf(SegmentIndex(1)));
   sink_.AwaitSegments(2);
 }
 
@@ -251,7 +251,7 @@ TEST_P(TransportConformanceTest, WhatHasArrivedIsServedBeforeWhatHasNot) {
   published_.store()->Close(BufferGeneration(2));
   published_.store()->BeginFill(BufferGeneration(1), {});
   const auto arrives = [&](uint64_t i) {
-    published_.store()->MarkHeld(SegmentIndex(i), published_.SumOf(SegmentIndex(i)));
+    published_.store()->MarkHeld(SegmentIndex(i), published_.ChecksumOf(SegmentIndex(i)));
   };
   arrives(2);
   auto pull = Open(&sink_);
@@ -399,7 +399,7 @@ TEST_P(TransportConformanceTest, FinishedTransferEndsAfterWholeSegmentsAndIsRele
   auto pull = Open(&sink_);
   sink_.AwaitAdmitted();
   pull->Ask(published_.all());
-  published_.store()->MarkHeld(SegmentIndex(0), published_.SumOf(SegmentIndex(0)));
+  published_.store()->MarkHeld(SegmentIndex(0), published_.ChecksumOf(SegmentIndex(0)));
   sink_.AwaitSegments(1);
   source_->FinishTransfer(holder_.admitted()[0]);
   holder_.AwaitReleased(1);
@@ -482,7 +482,7 @@ TEST_P(TransportConformanceTest, NoByteLandsAfterTheClose) {
 void TransportConformanceTest::ExpectEndsWellAtEachCall(size_t first_call,
                                                         const std::function<void(Pull&)>& end) {
   constexpr uint64_t kAsked = 4;
-  published_.SumAll();
+  published_.ChecksumAll();
   TestShard overwritten{TestShard::Spec{}};
   overwritten.FillWith(kSeedAfterClose);
   bool complete = false;
@@ -494,7 +494,7 @@ void TransportConformanceTest::ExpectEndsWellAtEachCall(size_t first_call,
     pull->Ask({SegmentIndex(0), SegmentIndex(kAsked)});
     if (call > 0) {
       sink.AwaitAdmitted();
-      pull->AskSums();
+      pull->AskChecksums();
       complete = !sink.AwaitHeld();
     }
     end(*pull);
@@ -568,21 +568,21 @@ TEST_P(TransportConformanceTest, AnsweredSegmentsMakeRoomForOthers) {
 
 TEST_P(TransportConformanceTest, TheListOfSumsComesWhenItIsAskedFor) {
   // The sums of host memory are taken when they are asked for.
-  if (published_.device_side() != nullptr) published_.SumAll();
+  if (published_.device_side() != nullptr) published_.ChecksumAll();
   auto pull = Open(&sink_);
   sink_.AwaitAdmitted();
-  EXPECT_TRUE(sink_.lists_sums());
-  pull->AskSums();
-  EXPECT_EQ(RootOfSums(sink_.AwaitSums(published_.segment_count())), published_.Root());
+  EXPECT_TRUE(sink_.lists_checksums());
+  pull->AskChecksums();
+  EXPECT_EQ(RootOfChecksums(sink_.AwaitChecksums(published_.segment_count())), published_.Root());
   EXPECT_THAT(sink_.segments(), IsEmpty());
 }
 
 TEST_P(TransportConformanceTest, TheListAndSegmentsComeBesideEachOther) {
   auto pull = Open(&sink_);
   sink_.AwaitAdmitted();
-  pull->AskSums();
+  pull->AskChecksums();
   pull->Ask(published_.all());
-  sink_.AwaitSums(published_.segment_count());
+  sink_.AwaitChecksums(published_.segment_count());
   sink_.AwaitSegments(published_.segment_count());
   EXPECT_TRUE(received_.Equals(published_));
 }
@@ -592,14 +592,14 @@ TEST_P(TransportConformanceTest, SumsThatAreNotKnownYetFollowAndHoldUpNoSegment)
   published_.store()->BeginFill(BufferGeneration(1), {});
   auto pull = Open(&sink_);
   sink_.AwaitAdmitted();
-  pull->AskSums();
+  pull->AskChecksums();
   pull->Ask({SegmentIndex(1), SegmentIndex(2)});
   sink_.AwaitAlive(1);
-  const SegmentSum second = published_.SumOf(SegmentIndex(1));
+  const SegmentChecksum second = published_.ChecksumOf(SegmentIndex(1));
   published_.store()->MarkHeld(SegmentIndex(1), second);
   sink_.AwaitSegments(1);
-  published_.store()->SetListed(SegmentIndex(0), std::vector<SegmentSum>{7});
-  EXPECT_THAT(sink_.AwaitSums(2), ElementsAre(7, second));
+  published_.store()->SetListed(SegmentIndex(0), std::vector<SegmentChecksum>{7});
+  EXPECT_THAT(sink_.AwaitChecksums(2), ElementsAre(7, second));
 }
 
 TEST_P(TransportConformanceTest, AClosedBufferEndsAPullThatAskedForSumsAlone) {
@@ -607,7 +607,7 @@ TEST_P(TransportConformanceTest, AClosedBufferEndsAPullThatAskedForSumsAlone) {
   published_.store()->BeginFill(BufferGeneration(1), {});
   auto pull = Open(&sink_);
   sink_.AwaitAdmitted();
-  pull->AskSums();
+  pull->AskChecksums();
   sink_.AwaitAlive(1);
   published_.store()->Close(BufferGeneration(2));
   EXPECT_EQ(sink_.AwaitClosed().first, SourceFailure::kClosed);

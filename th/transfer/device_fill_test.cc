@@ -69,10 +69,10 @@ class DeviceFillTest : public DeviceFillTestBed {
   void PassStaging(const TestNode& node) {
     absl::Notification passed;
     const auto wanted = std::make_shared<int>(0);
-    staging_->TakeSum({.store = node.shard.store(),
-                       .segment = SegmentIndex(0),
-                       .wanted = wanted,
-                       .done = [&](const absl::Status&) { passed.Notify(); }});
+    staging_->TakeChecksum({.store = node.shard.store(),
+                            .segment = SegmentIndex(0),
+                            .wanted = wanted,
+                            .done = [&](const absl::Status&) { passed.Notify(); }});
     passed.WaitForNotification();
   }
 
@@ -164,9 +164,9 @@ TEST_F(DeviceFillTest, SourcesMemoryThatIsFreedEndsItsTransfersWithTheReason) {
   Fill& fill = reader->StartFill(Patient(), {}, other->shard.Root());
   fill.SetSources(kFirst, {source->AsSource()});
   AwaitHeld(*reader->shard.store(), 10);
-  const SegmentSum sum = source->shard.SumOf(SegmentIndex(10));
+  const SegmentChecksum checksum = source->shard.ChecksumOf(SegmentIndex(10));
   source->shard.FreeMemory();
-  source->shard.store()->MarkHeld(SegmentIndex(10), sum);
+  source->shard.store()->MarkHeld(SegmentIndex(10), checksum);
   reader->observer.AwaitLosses(1);
   EXPECT_EQ(reader->observer.losses()[0].failure, SourceFailure::kClosed);
   EXPECT_THAT(reader->observer.losses()[0].detail, HasSubstr("not the memory"));

@@ -156,12 +156,12 @@ bool DeviceStaging::IsOutgoingSlotAwaited() const {
   });
 }
 
-void DeviceStaging::TakeSum(SumRequest request) {
+void DeviceStaging::TakeChecksum(ChecksumRequest request) {
   absl::MutexLock lock(&mu_);
   CopyLane& lane = LaneOf(*request.store);
   lane.thread.Post([request = std::move(request)] {
     if (request.wanted.expired()) return;
-    AnswerIfWanted(request, request.store->TakeSum(request.segment));
+    AnswerIfWanted(request, request.store->TakeChecksum(request.segment));
   });
 }
 

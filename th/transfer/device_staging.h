@@ -131,15 +131,15 @@ class DeviceStaging : public std::enable_shared_from_this<DeviceStaging> {
   void CopyOut(CopyRequest request);
   // True while a segment that is still wanted waits for a slot, all of which are in use.
   bool IsOutgoingSlotAwaited() const;
-  struct SumRequest {
+  struct ChecksumRequest {
     std::shared_ptr<SegmentStore> store;  // shared with transfers
     SegmentIndex segment;
     std::weak_ptr<const void> wanted;        // as of a CopyRequest
     std::function<void(absl::Status)> done;  // on th-stage-gpu, as of a CopyRequest
   };
-  // Has a segment summed where it lies (SegmentStore::TakeSum), for readers that copy it from
+  // Has a segment summed where it lies (SegmentStore::TakeChecksum), for readers that copy it from
   // there. Requests are served in the order of the calls.
-  void TakeSum(SumRequest request);
+  void TakeChecksum(ChecksumRequest request);
 
   // Pins slots for segments of `store`, up to kLandingBytesPerFill of free ones, kMinLandingSlots
   // at least. Blocks. Errors of AllocatePinned where there is not even one.

@@ -133,10 +133,10 @@ class DeviceStagingTest : public ::testing::Test {
   void PassStaging() { PassStagingOf(shard_); }
   void PassStagingOf(const TestShard& shard) {
     absl::Notification passed;
-    staging_->TakeSum({.store = shard.store(),
-                       .segment = SegmentIndex(0),
-                       .wanted = wanted_,
-                       .done = [&](const absl::Status&) { passed.Notify(); }});
+    staging_->TakeChecksum({.store = shard.store(),
+                            .segment = SegmentIndex(0),
+                            .wanted = wanted_,
+                            .done = [&](const absl::Status&) { passed.Notify(); }});
     passed.WaitForNotification();
   }
   static std::string Bytes(const StagedSegment& staged) {
@@ -160,7 +160,7 @@ TEST_F(DeviceStagingTest, SegmentsComeInOrderWithTheirSumAndGeneration) {
     ASSERT_OK_AND_ASSIGN(const StagedSegment staged, Staged(i));
     const SegmentIndex segment(i == 0 ? 0 : 3);
     EXPECT_EQ(Bytes(staged), shard_.BytesOf(segment));
-    EXPECT_EQ(staged.copied.sum, shard_.SumOf(segment));
+    EXPECT_EQ(staged.copied.checksum, shard_.ChecksumOf(segment));
     EXPECT_EQ(staged.copied.generation, BufferGeneration(1));
   }
 }
@@ -245,8 +245,8 @@ TEST_F(DeviceStagingTest, NobodyIsAnsweredWhoEndsWhileTheDeviceIsAtWork) {
                        .wanted = wanted,
                        .done = answer});
   };
-  const auto take_sum = [&](const std::shared_ptr<int>& wanted) {
-    staging_->TakeSum(
+  const auto take_checksum = [&](const std::shared_ptr<int>& wanted) {
+    staging_->TakeChecksum(
         {.store = store, .segment = SegmentIndex(0), .wanted = wanted, .done = answer});
   };
   const auto await_landing = [&](const std::shared_ptr<int>& wanted) {
@@ -263,8 +263,8 @@ TEST_F(DeviceStagingTest, NobodyIsAnsweredWhoEndsWhileTheDeviceIsAtWork) {
     PassLanding();
   };
   end_meanwhile(copy_out);  // while a slot is pinned
-  EXPECT_FALSE(store->IsSummed(SegmentIndex(0))) << "it has been copied";
-  end_meanwhile(take_sum);
+  EXPECT_FALSE(store->IsChecksummed(SegmentIndex(0))) << "it has been copied";
+  end_meanwhile(take_checksum);
   end_meanwhile(copy_out);  // while the segment is copied into that slot
   end_meanwhile(await_landing);
 }
@@ -287,7 +287,7 @@ TEST_F(DeviceStagingTest, WhatWaitsIsCopiedInOneGo) {
   for (uint64_t i = 0; i < 8; ++i) {
     ASSERT_OK_AND_ASSIGN(const StagedSegment staged, Staged(i));
     EXPECT_EQ(Bytes(staged), shard_.BytesOf(SegmentIndex(i)));
-    EXPECT_EQ(staged.copied.sum, shard_.SumOf(SegmentIndex(i)));
+    EXPECT_EQ(staged.copied.checksum, shard_.ChecksumOf(SegmentIndex(i)));
   }
 }
 

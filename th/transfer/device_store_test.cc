@@ -31,9 +31,9 @@ constexpr BufferGeneration kFirst(1);
 class GatedSide : public DeviceSide {
  public:
   explicit GatedSide(std::shared_ptr<DeviceSide> side) : side_(std::move(side)) {}
-  absl::StatusOr<std::vector<SegmentSum>> Sum(
+  absl::StatusOr<std::vector<SegmentChecksum>> Checksum(
       absl::Span<const std::vector<DeviceRun>> segments) override {
-    return side_->Sum(segments);
+    return side_->Checksum(segments);
   }
   absl::Status CopyToHost(absl::Span<const DeviceCopy> copies) override {
     entered.Notify();
@@ -132,34 +132,34 @@ TEST_F(DeviceStoreTest, PiecesOfTwoDevicesAreAMixture) {
   store.Publish(kFirst);
   ASSERT_OK(store.Seal(never_).status());
   const std::string bytes = std::string(1000, 'a') + std::string(1000, 'b');
-  EXPECT_THAT(store.sums(), ElementsAre(SumBytes(bytes.data(), bytes.size())));
+  EXPECT_THAT(store.checksums(), ElementsAre(ChecksumBytes(bytes.data(), bytes.size())));
 }
 
 TEST_F(DeviceStoreTest, SealTakesTheSumsThatTheHostWould) {
   const auto shard = Shard();
   shard->store()->Publish(kFirst);
   EXPECT_THAT(shard->store()->Seal(never_), IsOkAndHolds(shard->Root()));
-  EXPECT_EQ(shard->store()->SumOf(SegmentIndex(2)), shard->SumOf(SegmentIndex(2)));
+  EXPECT_EQ(shard->store()->ChecksumOf(SegmentIndex(2)), shard->ChecksumOf(SegmentIndex(2)));
 }
 
 // A model goes to the host to be sent. To be summed it stays where it is: sums alone come back.
 TEST_F(DeviceStoreTest, SealCopiesNoWeightsToTheHost) {
   const FakeCuda fake;
   const auto shard = Shard();
-  uint64_t bytes_of_sums = 0;
+  uint64_t bytes_of_checksums = 0;
   for (uint64_t i = 0; i < shard->segment_count(); ++i) {
     const uint64_t bytes = shard->layout().SegmentLength(SegmentIndex(i));
-    bytes_of_sums += (bytes + kLeafBytes - 1) / kLeafBytes * sizeof(SegmentSum);
+    bytes_of_checksums += (bytes + kLeafBytes - 1) / kLeafBytes * sizeof(SegmentChecksum);
   }
   shard->store()->Publish(kFirst);
   const uint64_t before = fake.bytes_to_host();
   ASSERT_OK(shard->store()->Seal(never_).status());
-  EXPECT_EQ(fake.bytes_to_host() - before, bytes_of_sums);
-  EXPECT_LT(bytes_of_sums, shard->layout().bytes() / 100);
+  EXPECT_EQ(fake.bytes_to_host() - before, bytes_of_checksums);
+  EXPECT_LT(bytes_of_checksums, shard->layout().bytes() / 100);
   // Copies to the host are counted, or the figure above would show nothing.
   CopyOut(*shard, SegmentIndex(0));
   EXPECT_EQ(fake.bytes_to_host() - before,
-            bytes_of_sums + shard->layout().SegmentLength(SegmentIndex(0)));
+            bytes_of_checksums + shard->layout().SegmentLength(SegmentIndex(0)));
 }
 
 TEST_F(DeviceStoreTest, SealSumsAMixtureOfMemory) {
@@ -171,11 +171,11 @@ TEST_F(DeviceStoreTest, SealSumsAMixtureOfMemory) {
 TEST_F(DeviceStoreTest, SumsAreNeverTakenOnTheServingThread) {
   const auto shard = Shard();
   shard->store()->Publish(kFirst);
-  EXPECT_FALSE(shard->store()->IsSummed(SegmentIndex(0)));
-  EXPECT_THAT(shard->store()->SumsOf(shard->all(), 100, /*compute=*/true), IsEmpty());
-  EXPECT_EQ(shard->store()->SumOf(SegmentIndex(0)), SegmentSum(0));
+  EXPECT_FALSE(shard->store()->IsChecksummed(SegmentIndex(0)));
+  EXPECT_THAT(shard->store()->ChecksumsOf(shard->all(), 100, /*compute=*/true), IsEmpty());
+  EXPECT_EQ(shard->store()->ChecksumOf(SegmentIndex(0)), SegmentChecksum(0));
   ASSERT_OK(shard->store()->Seal(never_).status());
-  EXPECT_EQ(shard->store()->SumsOf(shard->all(), 100, /*compute=*/true).size(),
+  EXPECT_EQ(shard->store()->ChecksumsOf(shard->all(), 100, /*compute=*/true).size(),
             shard->segment_count());
 }
 
@@ -198,8 +198,8 @@ TEST_F(DeviceStoreTest, SegmentsAreCopiedOutWithTheirSum) {
     for (uint64_t i = 0; i < shard->segment_count(); ++i) {
       const SegmentIndex segment(i);
       EXPECT_EQ(CopyOut(*shard, segment), shard->BytesOf(segment));
-      EXPECT_TRUE(shard->store()->IsSummed(segment));
-      EXPECT_EQ(shard->store()->SumOf(segment), shard->SumOf(segment));
+      EXPECT_TRUE(shard->store()->IsChecksummed(segment));
+      EXPECT_EQ(shard->store()->ChecksumOf(segment), shard->ChecksumOf(segment));
     }
   }
 }
@@ -236,7 +236,7 @@ TEST_F(DeviceStoreTest, MemoryThatWasFreedIsRefusedAndNotRead) {
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("not the memory")));
   EXPECT_THAT(shard->store()->Seal(never_),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("not the memory")));
-  EXPECT_FALSE(shard->store()->IsSummed(SegmentIndex(0)));
+  EXPECT_FALSE(shard->store()->IsChecksummed(SegmentIndex(0)));
   EXPECT_THAT(CopyIn(*shard, SegmentIndex(0), std::string(65'536, 'x')),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("not the memory")));
 }

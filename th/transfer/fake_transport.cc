@@ -13,7 +13,7 @@ namespace th::testing {
 
 class FakeTransport;
 
-constexpr size_t kSumsInStep = 256;
+constexpr size_t kChecksumsInStep = 256;
 
 // One pull, both ends of it. The network's thread only, but for `closing`.
 struct FakePull : std::enable_shared_from_this<FakePull> {
@@ -33,16 +33,16 @@ struct FakePull : std::enable_shared_from_this<FakePull> {
   bool stepping = false;  // a step is posted, or a segment is awaited
   SegmentStore::WaitId wait = 0;
   RequestQueue asks;
-  SegmentRange sums_asked;  // that are not sent yet
+  SegmentRange checksums_asked;  // that are not sent yet
   uint64_t bytes_sent = 0;
 
   void Connect();
   void Decided(Admission admission);
   void Ask(SegmentRange range);
-  void AskSums();
+  void AskChecksums();
   void StepSoon();
-  bool owes() const { return !asks.empty() || !sums_asked.empty(); }
-  bool ReportSums(bool compute);
+  bool owes() const { return !asks.empty() || !checksums_asked.empty(); }
+  bool ReportChecksums(bool compute);
   void Step();
   void Move(SegmentIndex segment);
   void AwaitSegments();
@@ -59,7 +59,7 @@ struct FakeNetwork::State {
   std::map<std::string, std::set<SegmentIndex>> corrupt;
   std::map<std::string, uint64_t> silent_after;
   std::set<std::string> forged_lists;
-  bool lists_sums = true;
+  bool lists_checksums = true;
   uint64_t next_address = 0;
 };
 
@@ -107,8 +107,8 @@ class FakePullHandle : public Pull {
   void Ask(SegmentRange range) override {
     thread_->Post([pull = pull_, range] { pull->Ask(range); });
   }
-  void AskSums() override {
-    thread_->Post([pull = pull_] { pull->AskSums(); });
+  void AskChecksums() override {
+    thread_->Post([pull = pull_] { pull->AskChecksums(); });
   }
   // Whole segments move in one step: nothing is ever half sent.
   void Finish() override {
@@ -173,7 +173,7 @@ void FakePull::Decided(Admission admission) {
   generation = admission.generation;
   admitted = true;
   source->served.fetch_add(1);
-  sink->OnAdmitted(generation, network->state_->lists_sums);
+  sink->OnAdmitted(generation, network->state_->lists_checksums);
   if (!closed && owes()) Post(&FakePull::Step);
 }
 
@@ -185,9 +185,9 @@ void FakePull::Ask(SegmentRange range) {
   StepSoon();
 }
 
-void FakePull::AskSums() {
-  if (closed || !sums_asked.empty()) return;
-  sums_asked = {SegmentIndex(0), SegmentIndex(target.layout->segment_count())};
+void FakePull::AskChecksums() {
+  if (closed || !checksums_asked.empty()) return;
+  checksums_asked = {SegmentIndex(0), SegmentIndex(target.layout->segment_count())};
   StepSoon();
 }
 
@@ -200,15 +200,16 @@ void FakePull::StepSoon() {
 }
 
 // One step's worth. False when nothing of what is owed is known.
-bool FakePull::ReportSums(bool compute) {
-  if (sums_asked.empty()) return false;
-  std::vector<SegmentSum> sums = store->SumsOf(sums_asked, kSumsInStep, compute);
-  if (sums.empty()) return false;
-  const SegmentIndex first = sums_asked.begin;
-  sums_asked.begin.value += sums.size();
+bool FakePull::ReportChecksums(bool compute) {
+  if (checksums_asked.empty()) return false;
+  std::vector<SegmentChecksum> checksums =
+      store->ChecksumsOf(checksums_asked, kChecksumsInStep, compute);
+  if (checksums.empty()) return false;
+  const SegmentIndex first = checksums_asked.begin;
+  checksums_asked.begin.value += checksums.size();
   const auto forged = network->state_->forged_lists.find(target.endpoint.address);
-  if (forged != network->state_->forged_lists.end()) sums[0] ^= 1;
-  sink->OnSums(first, sums);
+  if (forged != network->state_->forged_lists.end()) checksums[0] ^= 1;
+  sink->OnChecksums(first, checksums);
   return true;
 }
 
@@ -223,7 +224,7 @@ void FakePull::Step() {
     return Close(SourceFailure::kClosed, "the holder serves this buffer no longer");
   }
   const std::optional<SegmentIndex> segment = store->FirstReady(asks);
-  const bool reported = ReportSums(/*compute=*/!segment.has_value());
+  const bool reported = ReportChecksums(/*compute=*/!segment.has_value());
   if (closed) return;
   if (!segment.has_value()) {
     if (!reported && owes()) return AwaitSegments();
@@ -238,7 +239,7 @@ void FakePull::Step() {
 
 void FakePull::AwaitSegments() {
   stepping = true;
-  const auto listed = sums_asked.empty() ? std::nullopt : std::optional(sums_asked.begin);
+  const auto listed = checksums_asked.empty() ? std::nullopt : std::optional(checksums_asked.begin);
   wait = store->NotifyWhenReady(
       asks, [self = shared_from_this()] { self->Post(&FakePull::Step); }, listed);
   if (wait == 0) Post(&FakePull::Step);
@@ -278,8 +279,8 @@ void FakePull::Move(SegmentIndex segment) {
   target.extra_bytes->Change(bytes.size(), 0);
   if (!lands) return;
   const bool checked = target.layout->checksum() != ChecksumAlgorithm::kNone;
-  sink->OnSegment(segment, store->SumOf(segment),
-                  checked ? SumBytes(bytes.data(), bytes.size()) : 0);
+  sink->OnSegment(segment, store->ChecksumOf(segment),
+                  checked ? ChecksumBytes(bytes.data(), bytes.size()) : 0);
 }
 
 void FakePull::Close(SourceFailure failure, std::string detail) {
@@ -390,8 +391,8 @@ void FakeNetwork::ForgeListOf(const std::string& address) {
   RunAndWait([&] { state_->forged_lists.insert(address); });
 }
 
-void FakeNetwork::ListNoSums() {
-  RunAndWait([&] { state_->lists_sums = false; });
+void FakeNetwork::ListNoChecksums() {
+  RunAndWait([&] { state_->lists_checksums = false; });
 }
 
 void FakeNetwork::Kill(const std::string& address) {

@@ -39,7 +39,7 @@ class FakeNetwork {
   // The list of sums that it sends is wrong.
   void ForgeListOf(const std::string& address);
   // No source lists its sums, as those of an older release.
-  void ListNoSums();
+  void ListNoChecksums();
   // Dies: what is open breaks, nothing can be opened.
   void Kill(const std::string& address);
 

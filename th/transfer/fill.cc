@@ -37,9 +37,9 @@ FillSession::Spec SessionSpec(const FillSpec& spec, const std::vector<Transport*
                         .total_bytes = layout.bytes(),
                         .checksums = layout.checksum() != ChecksumAlgorithm::kNone,
                         .already_held = spec.resume,
-                        .held_sums = spec.store->sums(),
+                        .held_checksums = spec.store->checksums(),
                         .before = spec.before.of,
-                        .before_sums = spec.before.sums};
+                        .before_checksums = spec.before.checksums};
   if (spec.ring != nullptr) {
     session.replicator.wanted = spec.ring->wanted();
     session.replicator.window_segments = spec.ring->slots();
@@ -73,11 +73,11 @@ std::shared_ptr<const std::vector<MemoryRegion>> DestinationOf(const SegmentStor
 class Fill::Sink final : public PullSink {
  public:
   Sink(Fill* fill, SourceIndex source) : fill_(fill), source_(source) {}
-  void OnAdmitted(BufferGeneration, bool lists_sums) override {
-    fill_->Admitted(source_, lists_sums);
+  void OnAdmitted(BufferGeneration, bool lists_checksums) override {
+    fill_->Admitted(source_, lists_checksums);
   }
-  void OnSums(SegmentIndex first, absl::Span<const SegmentSum> sums) override {
-    fill_->SumsCame(source_, first, sums);
+  void OnChecksums(SegmentIndex first, absl::Span<const SegmentChecksum> checksums) override {
+    fill_->ChecksumsCame(source_, first, checksums);
   }
   bool OnSegmentBegins(SegmentIndex segment, std::vector<iovec>* iov) override {
     return fill_->SegmentBegins(source_, segment, /*can_write=*/nullptr, iov);
@@ -86,7 +86,7 @@ class Fill::Sink final : public PullSink {
                               std::vector<iovec>* iov) override {
     return fill_->SegmentBegins(source_, segment, &can_write, iov);
   }
-  void OnSegment(SegmentIndex segment, SegmentSum sent, SegmentSum computed) override {
+  void OnSegment(SegmentIndex segment, SegmentChecksum sent, SegmentChecksum computed) override {
     fill_->SegmentLanded(source_, segment, sent, computed);
   }
   void OnAlive() override { fill_->Alive(source_); }
@@ -198,7 +198,7 @@ bool Fill::completed() const {
 // ---- data threads, and the consumer's
 
 void Fill::Asking::Send() const {
-  if (sums) pull->AskSums();
+  if (checksums) pull->AskChecksums();
   for (const SegmentRange& range : ranges) pull->Ask(range);
 }
 
@@ -206,9 +206,9 @@ Fill::Asking Fill::RequestsOf(SourceIndex source, absl::Time now) {
   Asking asking;
   const Link& link = links_[source.value];
   if (link.pull == nullptr) return asking;  // just being opened: Do(OpenPull) asks
-  asking.sums = session_.PollSums(source, now);
+  asking.checksums = session_.PollChecksums(source, now);
   while (const auto range = session_.PollRequest(source, now)) asking.ranges.push_back(*range);
-  if (asking.sums || !asking.ranges.empty()) asking.pull = link.pull;
+  if (asking.checksums || !asking.ranges.empty()) asking.pull = link.pull;
   return asking;
 }
 
@@ -217,9 +217,9 @@ void Fill::ApplyToStore() {
   const SegmentSet unchanged = session_.TakeUnchanged();
   if (ring_ != nullptr) return;
   if (started_over) store_->ForgetAll();
-  if (!unchanged.empty()) store_->MarkHeld(unchanged, session_.sums());
-  const PipelineReplicator::ListedSums listed = session_.TakeListed();
-  if (!listed.sums.empty()) store_->SetListed(listed.first, listed.sums);
+  if (!unchanged.empty()) store_->MarkHeld(unchanged, session_.checksums());
+  const PipelineReplicator::ListedChecksums listed = session_.TakeListed();
+  if (!listed.checksums.empty()) store_->SetListed(listed.first, listed.checksums);
 }
 
 void Fill::Wake() {
@@ -227,23 +227,24 @@ void Fill::Wake() {
   thread_->Post([self = shared_from_this()] { self->CarryOut(); });
 }
 
-void Fill::Admitted(SourceIndex source, bool lists_sums) {
+void Fill::Admitted(SourceIndex source, bool lists_checksums) {
   Asking asking;
   {
     absl::MutexLock lock(&mu_);
     const absl::Time now = MonotonicNow();
-    session_.HandleAdmitted(source, now, lists_sums);
+    session_.HandleAdmitted(source, now, lists_checksums);
     asking = RequestsOf(source, now);
   }
   asking.Send();
 }
 
-void Fill::SumsCame(SourceIndex source, SegmentIndex first, absl::Span<const SegmentSum> sums) {
+void Fill::ChecksumsCame(SourceIndex source, SegmentIndex first,
+                         absl::Span<const SegmentChecksum> checksums) {
   Asking asking;
   {
     absl::MutexLock lock(&mu_);
     const absl::Time now = MonotonicNow();
-    session_.HandleSums(source, first, sums, now);
+    session_.HandleChecksums(source, first, checksums, now);
     ApplyToStore();
     asking = RequestsOf(source, now);
     Wake();
@@ -274,8 +275,8 @@ bool Fill::SegmentBegins(SourceIndex source, SegmentIndex segment,
   return false;
 }
 
-void Fill::SegmentLanded(SourceIndex source, SegmentIndex segment, SegmentSum sent,
-                         SegmentSum computed) {
+void Fill::SegmentLanded(SourceIndex source, SegmentIndex segment, SegmentChecksum sent,
+                         SegmentChecksum computed) {
   Asking asking;
   {
     absl::MutexLock lock(&mu_);
@@ -300,8 +301,8 @@ void Fill::SegmentLanded(SourceIndex source, SegmentIndex segment, SegmentSum se
   asking.Send();
 }
 
-void Fill::Arrived(SourceIndex source, SegmentIndex segment, SegmentSum sent, SegmentSum computed,
-                   absl::Time now) {
+void Fill::Arrived(SourceIndex source, SegmentIndex segment, SegmentChecksum sent,
+                   SegmentChecksum computed, absl::Time now) {
   using Verdict = PipelineReplicator::SegmentVerdict;
   const Verdict verdict = session_.HandleSegment(source, segment, sent, computed, now);
   // Under mu_, so that the store never serves what the session has already taken back. Who waits
@@ -311,7 +312,7 @@ void Fill::Arrived(SourceIndex source, SegmentIndex segment, SegmentSum sent, Se
   if (held && ring_ != nullptr) {
     ring_->Arrived(segment);
   } else if (held) {
-    store_->MarkHeld(segment, session_.SumOf(segment));
+    store_->MarkHeld(segment, session_.ChecksumOf(segment));
   }
 }
 
@@ -385,10 +386,10 @@ void Fill::ForgetLanding(SourceIndex source) {
 // Bytes that are wrong by their own sum are not worth a copy.
 absl::Status Fill::CopyIn(absl::Span<const Landed> landed) {
   if (stopping()) return absl::OkStatus();
-  const bool summed = store_->layout().checksum() != ChecksumAlgorithm::kNone;
+  const bool checksummed = store_->layout().checksum() != ChecksumAlgorithm::kNone;
   std::vector<SegmentStore::Incoming> segments;
   for (const Landed& each : landed) {
-    if (summed && each.sent != each.computed) continue;
+    if (checksummed && each.sent != each.computed) continue;
     const uint64_t bytes = store_->layout().SegmentLength(each.segment);
     segments.push_back({each.segment, each.slot->bytes(bytes)});
   }
@@ -581,8 +582,8 @@ void Fill::Do(AskPull ask) {
   if (const auto pull = PullOf(ask.source)) pull->Ask(ask.range);
 }
 
-void Fill::Do(AskPullSums ask) {
-  if (const auto pull = PullOf(ask.source)) pull->AskSums();
+void Fill::Do(AskPullChecksums ask) {
+  if (const auto pull = PullOf(ask.source)) pull->AskChecksums();
 }
 
 void Fill::Do(FinishPull finish) {

@@ -77,7 +77,7 @@ struct FillSpec {
   std::shared_ptr<SegmentStore> store;  // BeginFill was called by the owner
   SegmentSet resume;
   // The sums of what the store holds from before; empty where somebody may have written it since.
-  SegmentStore::KnownSums before;
+  SegmentStore::KnownChecksums before;
   std::optional<Digest> root;
   ReplicatorLimits limits;
   bool strict_transport = false;  // as of FillSession::Spec
@@ -133,7 +133,7 @@ class Fill final : public FillControl, public std::enable_shared_from_this<Fill>
   // A request that is sent once mu_ is free.
   struct Asking {
     std::shared_ptr<Pull> pull;
-    bool sums = false;
+    bool checksums = false;
     std::vector<SegmentRange> ranges;
     void Send() const;
   };
@@ -141,13 +141,14 @@ class Fill final : public FillControl, public std::enable_shared_from_this<Fill>
   Fill(FillSpec spec, std::vector<Transport*> transports, FillObserver* observer);
 
   // ---- data threads, and the consumer's
-  void Admitted(SourceIndex source, bool lists_sums);
-  void SumsCame(SourceIndex source, SegmentIndex first, absl::Span<const SegmentSum> sums);
+  void Admitted(SourceIndex source, bool lists_checksums);
+  void ChecksumsCame(SourceIndex source, SegmentIndex first,
+                     absl::Span<const SegmentChecksum> checksums);
   // `can_write`: device memory too, so that they need no slot; null: none.
   bool SegmentBegins(SourceIndex source, SegmentIndex segment, const PullSink::CanWrite* can_write,
                      std::vector<iovec>* iov);
-  void SegmentLanded(SourceIndex source, SegmentIndex segment, SegmentSum sent,
-                     SegmentSum computed);
+  void SegmentLanded(SourceIndex source, SegmentIndex segment, SegmentChecksum sent,
+                     SegmentChecksum computed);
   void Alive(SourceIndex source);
   void DeviceHangs(absl::Status why);
   void Closed(SourceIndex source, SourceFailure failure, std::string detail);
@@ -158,8 +159,8 @@ class Fill final : public FillControl, public std::enable_shared_from_this<Fill>
   struct Landed {
     SourceIndex source;
     SegmentIndex segment;
-    SegmentSum sent = 0;
-    SegmentSum computed = 0;
+    SegmentChecksum sent = 0;
+    SegmentChecksum computed = 0;
     std::shared_ptr<StagingSlot> slot;  // shared with nobody
   };
   // False: no slot is free, or the segment is not wanted.
@@ -185,8 +186,8 @@ class Fill final : public FillControl, public std::enable_shared_from_this<Fill>
   void WatchDevice() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void LookAtDevice(absl::Time due);  // on th-fill
   void GiveUpDevice() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Arrived(SourceIndex source, SegmentIndex segment, SegmentSum sent, SegmentSum computed,
-               absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Arrived(SourceIndex source, SegmentIndex segment, SegmentChecksum sent,
+               SegmentChecksum computed, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool LandsInPlace(SegmentIndex segment, const PullSink::CanWrite* can_write) const;
   bool LandsInSlot(SegmentIndex segment) const {
     return staging_ != nullptr && store_->PlaceOf(segment) != SegmentStore::Place::kHost;
@@ -207,7 +208,7 @@ class Fill final : public FillControl, public std::enable_shared_from_this<Fill>
   std::shared_ptr<Pull> PullOf(SourceIndex source) const;
   void Do(OpenPull open);
   void Do(AskPull ask);
-  void Do(AskPullSums ask);
+  void Do(AskPullChecksums ask);
   void Do(FinishPull finish);
   void Do(ClosePull close);
   void Do(FillFirstWrite) { observer_->OnFirstWrite(); }

@@ -409,7 +409,7 @@ TEST_F(FillTest, FlippedBitIsFetchedAgainFromAnotherSourceCountedAndTheSourceSus
 
 TEST_F(FillTest, SourceThatKeepsSendingWrongBytesIsLost) {
   a().Publish(1);
-  a().shard.store()->SumOf(SegmentIndex(4));
+  a().shard.store()->ChecksumOf(SegmentIndex(4));
   a().shard.Corrupt(SegmentIndex(4));  // its memory is bad: every copy is wrong
   Fill& fill = reader().StartFill(Patient());
   fill.SetSources(kFirst, {a().AsSource()});

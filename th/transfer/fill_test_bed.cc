@@ -128,14 +128,14 @@ void TestNode::PublishFirst(uint64_t count) {
 
 void TestNode::Hold(uint64_t begin, uint64_t end) {
   for (uint64_t i = begin; i < end; ++i) {
-    shard.store()->MarkHeld(SegmentIndex(i), shard.SumOf(SegmentIndex(i)));
+    shard.store()->MarkHeld(SegmentIndex(i), shard.ChecksumOf(SegmentIndex(i)));
   }
 }
 
 Fill& TestNode::StartFill(ReplicatorLimits limits, SegmentSet resume, std::optional<Digest> root,
                           Before before) {
-  SegmentStore::KnownSums known;
-  if (before == Before::kPublished) known = shard.store()->known_sums();
+  SegmentStore::KnownChecksums known;
+  if (before == Before::kPublished) known = shard.store()->known_checksums();
   shard.store()->BeginFill(BufferGeneration(1), resume);
   fill = Fill::Start({.store = shard.store(),
                       .resume = resume,
@@ -191,8 +191,8 @@ ReplicatorLimits PatientReplicatorLimits() {
 
 void ExpectEachByteArrives(TestNode& source, TestNode& reader, const ReplicatorLimits& limits) {
   source.Publish(1);
-  const bool summed = source.shard.layout().checksum() != ChecksumAlgorithm::kNone;
-  Fill& fill = reader.StartFill(limits, {}, summed ? source.shard.Root() : Digest{});
+  const bool checksummed = source.shard.layout().checksum() != ChecksumAlgorithm::kNone;
+  Fill& fill = reader.StartFill(limits, {}, checksummed ? source.shard.Root() : Digest{});
   fill.SetSources(AssignmentId(1), {source.AsSource()});
   reader.observer.AwaitComplete();
   EXPECT_TRUE(reader.shard.Equals(source.shard));

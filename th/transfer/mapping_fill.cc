@@ -24,17 +24,17 @@ MappedContent MappingTarget::Take() {
 class MappingFill::Sink final : public PullSink {
  public:
   Sink(MappingFill* fill, size_t attempt) : fill_(fill), attempt_(attempt) {}
-  void OnAdmitted(BufferGeneration, bool lists_sums) override {
-    fill_->Admitted(attempt_, lists_sums);
+  void OnAdmitted(BufferGeneration, bool lists_checksums) override {
+    fill_->Admitted(attempt_, lists_checksums);
   }
-  void OnSums(SegmentIndex first, absl::Span<const SegmentSum> sums) override {
-    fill_->SumsCame(attempt_, first, sums);
+  void OnChecksums(SegmentIndex first, absl::Span<const SegmentChecksum> checksums) override {
+    fill_->ChecksumsCame(attempt_, first, checksums);
   }
   void OnMapped(absl::StatusOr<std::shared_ptr<const MappedShard>> shard) override {
     fill_->Mapped(attempt_, std::move(shard));
   }
   bool OnSegmentBegins(SegmentIndex, std::vector<iovec>*) override { return false; }
-  void OnSegment(SegmentIndex, SegmentSum, SegmentSum) override {}
+  void OnSegment(SegmentIndex, SegmentChecksum, SegmentChecksum) override {}
   void OnAlive() override { fill_->Alive(attempt_); }
   void OnClosed(SourceFailure failure, std::string detail) override {
     fill_->Closed(attempt_, failure, std::move(detail));
@@ -125,13 +125,13 @@ bool MappingFill::completed() const {
 
 // ---- data threads
 
-void MappingFill::Admitted(size_t attempt, bool lists_sums) {
+void MappingFill::Admitted(size_t attempt, bool lists_checksums) {
   {
     absl::MutexLock lock(&mu_);
     Attempt& admitted = attempts_[attempt];
     admitted.admitted = true;
     admitted.heard = MonotonicNow();
-    if (!lists_sums && TakesSums()) {
+    if (!lists_checksums && TakesChecksums()) {
       admitted.failure = Failure(SourceFailure::kRefused, "it does not list its sums");
     }
   }
@@ -149,22 +149,23 @@ void MappingFill::AskIfAdmitted(size_t attempt) {
     pull = asked.pull;
   }
   pull->AskMapping();
-  if (TakesSums()) pull->AskSums();
+  if (TakesChecksums()) pull->AskChecksums();
 }
 
-void MappingFill::SumsCame(size_t attempt, SegmentIndex first, absl::Span<const SegmentSum> sums) {
+void MappingFill::ChecksumsCame(size_t attempt, SegmentIndex first,
+                                absl::Span<const SegmentChecksum> checksums) {
   bool all = false;
   {
     absl::MutexLock lock(&mu_);
     Attempt& listing = attempts_[attempt];
     listing.heard = MonotonicNow();
     const uint64_t segments = spec_.layout->segment_count();
-    if (first.value != listing.sums.size() || sums.size() > segments - first.value) {
+    if (first.value != listing.checksums.size() || checksums.size() > segments - first.value) {
       listing.failure = Failure(SourceFailure::kCorrupt, "its list of sums has gaps");
     } else {
-      listing.sums.insert(listing.sums.end(), sums.begin(), sums.end());
+      listing.checksums.insert(listing.checksums.end(), checksums.begin(), checksums.end());
     }
-    all = listing.failure.has_value() || listing.sums.size() == segments;
+    all = listing.failure.has_value() || listing.checksums.size() == segments;
   }
   if (all) Post();
 }
@@ -230,14 +231,14 @@ MappingFill::Attempt* MappingFill::Open() {
 bool MappingFill::Owes(const Attempt& attempt) const {
   if (!attempt.asked || attempt.failure.has_value()) return false;
   return attempt.shard == nullptr ||
-         (TakesSums() && attempt.sums.size() < spec_.layout->segment_count());
+         (TakesChecksums() && attempt.checksums.size() < spec_.layout->segment_count());
 }
 
 bool MappingFill::HasAll(Attempt& attempt) {
   if (attempt.failure.has_value() || !attempt.asked || Owes(attempt)) return false;
-  if (!TakesSums()) return true;
+  if (!TakesChecksums()) return true;
   if (!root_.has_value()) return false;  // the version is not sealed yet
-  if (RootOfSums(attempt.sums) == *root_) return true;
+  if (RootOfChecksums(attempt.checksums) == *root_) return true;
   attempt.failure =
       Failure(SourceFailure::kCorrupt, "its list of sums is not that of the version's root");
   return false;
@@ -255,11 +256,12 @@ bool MappingFill::Finish() {
     Attempt* const open = Open();
     if (life_ == Life::kRunning && open != nullptr && !open->closing && HasAll(*open)) {
       life_ = Life::kComplete;
-      spec_.target->Put(
-          {.shard = std::move(open->shard), .sums = open->sums, .source = open->source.name});
+      spec_.target->Put({.shard = std::move(open->shard),
+                         .checksums = open->checksums,
+                         .source = open->source.name});
     }
     if (life_ != Life::kComplete || std::exchange(reported_complete_, true)) return false;
-    if (TakesSums()) root = *root_;
+    if (TakesChecksums()) root = *root_;
   }
   observer_->OnComplete(root);
   return true;

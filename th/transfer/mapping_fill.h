@@ -49,7 +49,7 @@ inline constexpr absl::Duration kMappingSilence = absl::Milliseconds(400);
 
 struct MappedContent {
   std::shared_ptr<const MappedShard> shard;  // shared by all who use it
-  std::vector<SegmentSum> sums;              // by segment; none where the layout takes no checksums
+  std::vector<SegmentChecksum> checksums;    // by segment; none where the layout takes no checksums
   RankName source;
 };
 
@@ -106,7 +106,7 @@ class MappingFill final : public FillControl, public std::enable_shared_from_thi
     bool closed = false;
     bool reported = false;  // to have failed
     absl::Time heard;
-    std::vector<SegmentSum> sums;
+    std::vector<SegmentChecksum> checksums;
     std::shared_ptr<const MappedShard> shard;
     std::optional<Failure> failure;
   };
@@ -115,13 +115,14 @@ class MappingFill final : public FillControl, public std::enable_shared_from_thi
   MappingFill(Spec spec, std::vector<Transport*> transports, FillObserver* observer);
 
   // ---- data threads; `attempt` by its place in attempts_
-  void Admitted(size_t attempt, bool lists_sums);
-  void SumsCame(size_t attempt, SegmentIndex first, absl::Span<const SegmentSum> sums);
+  void Admitted(size_t attempt, bool lists_checksums);
+  void ChecksumsCame(size_t attempt, SegmentIndex first,
+                     absl::Span<const SegmentChecksum> checksums);
   void Mapped(size_t attempt, absl::StatusOr<std::shared_ptr<const MappedShard>> shard);
   void Alive(size_t attempt);
   void Closed(size_t attempt, SourceFailure failure, std::string detail);
 
-  bool TakesSums() const { return spec_.layout->checksum() != ChecksumAlgorithm::kNone; }
+  bool TakesChecksums() const { return spec_.layout->checksum() != ChecksumAlgorithm::kNone; }
   void AskIfAdmitted(size_t attempt);
   Attempt* Open() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);  // the attempt that is under way; null: none
   bool Owes(const Attempt& attempt) const ABSL_SHARED_LOCKS_REQUIRED(mu_);

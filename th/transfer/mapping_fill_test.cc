@@ -37,7 +37,7 @@ struct Opened {
   PullTarget target;
   PullSink* sink = nullptr;
   bool asked_mapping = false;
-  bool asked_sums = false;
+  bool asked_checksums = false;
   bool closed = false;
 };
 
@@ -77,7 +77,7 @@ class SilentTransport final : public Transport {
     Opened& opened = Await(index);
     opened.sink->OnAdmitted(BufferGeneration(1), /*lists_sums=*/true);
     absl::MutexLock lock(&mu_);
-    const auto asked = [&] { return opened.asked_mapping && opened.asked_sums; };
+    const auto asked = [&] { return opened.asked_mapping && opened.asked_checksums; };
     EXPECT_TRUE(mu_.AwaitWithTimeout(absl::Condition(&asked), kPatience));
     return opened;
   }
@@ -88,7 +88,7 @@ class SilentTransport final : public Transport {
     SilentPull(SilentTransport* transport, Opened* opened)
         : transport_(transport), opened_(opened) {}
     void Ask(SegmentRange) override {}
-    void AskSums() override { Set(&opened_->asked_sums); }
+    void AskChecksums() override { Set(&opened_->asked_checksums); }
     void AskMapping() override { Set(&opened_->asked_mapping); }
     void Finish() override {}
     void Close() override {
@@ -160,7 +160,7 @@ class MappingFillTest : public ::testing::Test {
     tensor.shape = {static_cast<int64_t>(kBytes)};
     layout_ = std::make_shared<const ShardLayout>(
         *ShardLayout::Build({.tensors = {tensor}, .segment_bytes = kMinSegmentBytes}));
-    root_ = RootOfSums(sums_);
+    root_ = RootOfChecksums(checksums_);
   }
   ~MappingFillTest() override {
     fill_->Stop();
@@ -183,7 +183,7 @@ class MappingFillTest : public ::testing::Test {
   }
 
   std::byte memory_[kBytes] = {};
-  const std::vector<SegmentSum> sums_ = {11, 22, 33};
+  const std::vector<SegmentChecksum> checksums_ = {11, 22, 33};
   std::shared_ptr<const ShardLayout> layout_;
   Digest root_;
   absl::Duration other_source_wait_ = kPatience, silence_ = kPatience;
@@ -199,13 +199,13 @@ TEST_F(MappingFillTest, CompletesWithTheShardAndItsSums) {
   EXPECT_TRUE(source.target.to_map);
   const auto shard = Shard();
   source.sink->OnMapped(shard);
-  source.sink->OnSums(SegmentIndex(0), {sums_.data(), 1});
-  source.sink->OnSums(SegmentIndex(1), {sums_.data() + 1, 2});
+  source.sink->OnChecksums(SegmentIndex(0), {checksums_.data(), 1});
+  source.sink->OnChecksums(SegmentIndex(1), {checksums_.data() + 1, 2});
   EXPECT_THAT(recorder_.Await(2), ElementsAre("complete", "stopped"));
   EXPECT_TRUE(fill_->completed());
   const MappedContent content = target_->Take();
   EXPECT_EQ(content.shard, shard);
-  EXPECT_EQ(content.sums, sums_);
+  EXPECT_EQ(content.checksums, checksums_);
   EXPECT_EQ(content.source.ToString(), "g1/0");
 }
 
@@ -213,7 +213,7 @@ TEST_F(MappingFillTest, WaitsForTheRootOfAVersionThatIsNotSealedYet) {
   Start(std::nullopt, {Source(1)});
   Opened& source = transport_.Admit(0);
   source.sink->OnMapped(Shard());
-  source.sink->OnSums(SegmentIndex(0), sums_);
+  source.sink->OnChecksums(SegmentIndex(0), checksums_);
   EXPECT_FALSE(fill_->completed());
   fill_->SetRoot(root_);
   EXPECT_THAT(recorder_.Await(2), ElementsAre("complete", "stopped"));
@@ -223,10 +223,10 @@ TEST_F(MappingFillTest, ASourceWithAnotherListOfSumsIsLeft) {
   Start(root_, {Source(1), Source(2)});
   Opened& liar = transport_.Admit(0);
   liar.sink->OnMapped(Shard());
-  liar.sink->OnSums(SegmentIndex(0), std::vector<SegmentSum>{11, 22, 34});
+  liar.sink->OnChecksums(SegmentIndex(0), std::vector<SegmentChecksum>{11, 22, 34});
   Opened& honest = transport_.Admit(1);
   honest.sink->OnMapped(Shard());
-  honest.sink->OnSums(SegmentIndex(0), sums_);
+  honest.sink->OnChecksums(SegmentIndex(0), checksums_);
   EXPECT_THAT(recorder_.Await(3),
               ElementsAre(HasSubstr("lost 1 corrupt: its list of sums"), "complete", "stopped"));
 }
@@ -259,7 +259,7 @@ TEST_F(MappingFillTest, ALaterAssignmentBringsAnotherSource) {
   fill_->SetSources(AssignmentId(2), {Source(2)});
   Opened& source = transport_.Admit(0);
   source.sink->OnMapped(Shard());
-  source.sink->OnSums(SegmentIndex(0), sums_);
+  source.sink->OnChecksums(SegmentIndex(0), checksums_);
   EXPECT_THAT(recorder_.Await(3), ElementsAre(HasSubstr("lost 1"), "complete", "stopped"));
 }
 
@@ -280,7 +280,7 @@ TEST_F(MappingFillTest, TimeInWhichTheFillDidNotRunIsNotWaited) {
   fill_->SetSources(AssignmentId(2), {Source(2)});
   Opened& source = transport_.Admit(0);
   source.sink->OnMapped(Shard());
-  source.sink->OnSums(SegmentIndex(0), sums_);
+  source.sink->OnChecksums(SegmentIndex(0), checksums_);
   EXPECT_THAT(recorder_.Await(3), ElementsAre(HasSubstr("lost 1"), "complete", "stopped"));
 }
 
@@ -307,7 +307,7 @@ TEST_F(MappingFillTest, ASourceThatFailsLateLeavesTimeForAnother) {
   fill_->SetSources(AssignmentId(3), {Source(3)});
   Opened& source = transport_.Admit(1);
   source.sink->OnMapped(Shard());
-  source.sink->OnSums(SegmentIndex(0), sums_);
+  source.sink->OnChecksums(SegmentIndex(0), checksums_);
   EXPECT_THAT(recorder_.Await(4),
               ElementsAre(HasSubstr("lost 1"), HasSubstr("lost 2"), "complete", "stopped"));
 }

@@ -28,7 +28,7 @@ SegmentStore::SegmentStore(std::shared_ptr<const ShardLayout> layout, std::vecto
       storages_(std::move(storages)),
       control_(std::make_unique<ControlBlock>()),
       states_(std::make_unique<std::atomic<uint8_t>[]>(segment_count_)),
-      sums_(std::make_unique<StoredSum[]>(segment_count_)) {
+      checksums_(std::make_unique<StoredChecksum[]>(segment_count_)) {
   storages_.resize(layout_->storages().size());
   BeginLife();
 }
@@ -185,7 +185,7 @@ std::shared_ptr<const void> SegmentStore::BeginDeviceWrite(std::shared_ptr<Segme
 
 void SegmentStore::Publish(BufferGeneration generation) { ServeAll(generation, 0); }
 
-void SegmentStore::Republish(BufferGeneration generation) { ServeAll(generation, kSummed); }
+void SegmentStore::Republish(BufferGeneration generation) { ServeAll(generation, kChecksummed); }
 
 void SegmentStore::ServeAll(BufferGeneration generation, uint8_t keep) {
   Waiters waiters;
@@ -218,20 +218,20 @@ void SegmentStore::BeginFill(BufferGeneration generation, const SegmentSet& held
     const bool keep = held.Contains(SegmentIndex(i));
     // Sums of what may not be served now are kept: a fill that ends without having written leaves
     // the content that they are of (Republish, or another fill that resumes it).
-    const uint8_t summed = states_[i].load(std::memory_order_relaxed) & kSummed;
-    states_[i].store(keep ? kHeld | summed : summed, std::memory_order_release);
+    const uint8_t checksummed = states_[i].load(std::memory_order_relaxed) & kChecksummed;
+    states_[i].store(keep ? kHeld | checksummed : checksummed, std::memory_order_release);
   }
   SetGeneration(generation);
   open_.store(true);
 }
 
-void SegmentStore::MarkHeld(SegmentIndex segment, SegmentSum sum) {
+void SegmentStore::MarkHeld(SegmentIndex segment, SegmentChecksum checksum) {
   if (segment.value >= segment_count_) return;
   std::vector<std::function<void()>> wakes;
   {
     absl::MutexLock lock(&mu_);
-    sums_[segment.value].Store(sum);
-    states_[segment.value].store(kHeld | kSummed, std::memory_order_release);
+    checksums_[segment.value].Store(checksum);
+    states_[segment.value].store(kHeld | kChecksummed, std::memory_order_release);
     wakes = TakeWaiters([segment](const Waiter& waiter) {
       return waiter.asked.Contains(segment) || waiter.listed == segment;
     });
@@ -239,15 +239,16 @@ void SegmentStore::MarkHeld(SegmentIndex segment, SegmentSum sum) {
   for (const auto& wake : wakes) wake();
 }
 
-void SegmentStore::MarkHeld(const SegmentSet& segments, absl::Span<const SegmentSum> sums) {
+void SegmentStore::MarkHeld(const SegmentSet& segments,
+                            absl::Span<const SegmentChecksum> checksums) {
   std::vector<std::function<void()>> wakes;
   {
     absl::MutexLock lock(&mu_);
     for (const SegmentRange& range : segments.ranges()) {
-      const uint64_t end = std::min({range.end.value, segment_count_, uint64_t{sums.size()}});
+      const uint64_t end = std::min({range.end.value, segment_count_, uint64_t{checksums.size()}});
       for (uint64_t i = range.begin.value; i < end; ++i) {
-        sums_[i].Store(sums[i]);
-        states_[i].store(kHeld | kSummed, std::memory_order_release);
+        checksums_[i].Store(checksums[i]);
+        states_[i].store(kHeld | kChecksummed, std::memory_order_release);
       }
     }
     wakes = TakeWaiters([&](const Waiter& waiter) {
@@ -258,13 +259,13 @@ void SegmentStore::MarkHeld(const SegmentSet& segments, absl::Span<const Segment
   for (const auto& wake : wakes) wake();
 }
 
-void SegmentStore::SetListed(SegmentIndex first, absl::Span<const SegmentSum> sums) {
+void SegmentStore::SetListed(SegmentIndex first, absl::Span<const SegmentChecksum> checksums) {
   std::vector<std::function<void()>> wakes;
   {
     absl::MutexLock lock(&mu_);
-    if (first.value > listed_.size() || sums.size() > segment_count_ - first.value) return;
+    if (first.value > listed_.size() || checksums.size() > segment_count_ - first.value) return;
     listed_.resize(first.value);
-    listed_.insert(listed_.end(), sums.begin(), sums.end());
+    listed_.insert(listed_.end(), checksums.begin(), checksums.end());
     wakes = TakeWaiters([end = listed_.size()](const Waiter& waiter) {
       return waiter.listed.has_value() && waiter.listed->value < end;
     });
@@ -273,10 +274,10 @@ void SegmentStore::SetListed(SegmentIndex first, absl::Span<const SegmentSum> su
 }
 
 // Sums of host memory are taken when they are asked for.
-bool SegmentStore::HasSum(SegmentIndex segment) const {
+bool SegmentStore::HasChecksum(SegmentIndex segment) const {
   if (segment.value < listed_.size()) return true;
   if (ReadinessOf(segment) != Readiness::kReady) return false;
-  return PlaceOf(segment) == Place::kHost || IsSummed(segment);
+  return PlaceOf(segment) == Place::kHost || IsChecksummed(segment);
 }
 
 std::vector<std::function<void()>> SegmentStore::TakeWaiters(
@@ -316,24 +317,25 @@ absl::StatusOr<Digest> SegmentStore::Seal(const std::atomic<bool>& stop) {
   const uint64_t publication = this->publication();
   for (SegmentIndex i(0); i.value < segment_count_;) {
     if (stop.load()) return absl::CancelledError("sealing was stopped");
-    if (states_[i.value].load(std::memory_order_acquire) == (kHeld | kSummed)) {
+    if (states_[i.value].load(std::memory_order_acquire) == (kHeld | kChecksummed)) {
       i = i.Next();
     } else {
       TH_ASSIGN_OR_RETURN(i, SealFrom(i, publication));
     }
   }
-  const std::vector<SegmentSum> all = sums();
+  const std::vector<SegmentChecksum> all = checksums();
   absl::MutexLock lock(&mu_);
   if (publication != publication_) return PublicationEnded();
-  return RootOfSums(all);
+  return RootOfChecksums(all);
 }
 
-absl::Status SegmentStore::TakeSum(SegmentIndex segment) {
+absl::Status SegmentStore::TakeChecksum(SegmentIndex segment) {
   const uint64_t publication = this->publication();
   if (ReadinessOf(segment) != Readiness::kReady) return PublicationEnded();
-  if (IsSummed(segment)) return absl::OkStatus();
-  const absl::Status summed = SealFrom(segment, publication).status();
-  return summed.ok() || ReadinessOf(segment) == Readiness::kReady ? summed : PublicationEnded();
+  if (IsChecksummed(segment)) return absl::OkStatus();
+  const absl::Status checksummed = SealFrom(segment, publication).status();
+  return checksummed.ok() || ReadinessOf(segment) == Readiness::kReady ? checksummed
+                                                                       : PublicationEnded();
 }
 
 uint64_t SegmentStore::publication() const {
@@ -361,22 +363,22 @@ absl::StatusOr<SegmentIndex> SegmentStore::SealFrom(SegmentIndex segment, uint64
   {
     absl::MutexLock lock(&mu_);
     TH_RETURN_IF_ERROR(BeginReading(segment, publication));
-    if (PlaceOf(segment) == Place::kDevice) range = SummedTogether(segment);
+    if (PlaceOf(segment) == Place::kDevice) range = ChecksummedTogether(segment);
   }
   // Memory is bound anew only once this has been read.
   if (PlaceOf(segment) == Place::kHost) {
-    SumOf(segment);
+    ChecksumOf(segment);
     absl::MutexLock lock(&mu_);
     TH_RETURN_IF_ERROR(EndReading(segment, publication));
     return range.end;
   }
-  const absl::StatusOr<std::vector<SegmentSum>> sums = SumOnDevice(range);
+  const absl::StatusOr<std::vector<SegmentChecksum>> checksums = ChecksumOnDevice(range);
   {
     absl::MutexLock lock(&mu_);
     TH_RETURN_IF_ERROR(EndReading(segment, publication));
-    TH_RETURN_IF_ERROR(sums.status());
+    TH_RETURN_IF_ERROR(checksums.status());
     for (uint64_t i = 0; i < range.count(); ++i) {
-      StoreSum(SegmentIndex(range.begin.value + i), (*sums)[i]);
+      StoreChecksum(SegmentIndex(range.begin.value + i), (*checksums)[i]);
     }
   }
   WakeListeners();
@@ -384,9 +386,10 @@ absl::StatusOr<SegmentIndex> SegmentStore::SealFrom(SegmentIndex segment, uint64
 }
 
 // The segments from `first` on that a device sums in one go.
-SegmentRange SegmentStore::SummedTogether(SegmentIndex first) const {
+SegmentRange SegmentStore::ChecksummedTogether(SegmentIndex first) const {
   SegmentRange range{first, first.Next()};
-  const uint64_t most = std::max<uint64_t>(1, kDeviceBytesSummedAtOnce / layout_->segment_bytes());
+  const uint64_t most =
+      std::max<uint64_t>(1, kDeviceBytesChecksummedAtOnce / layout_->segment_bytes());
   while (range.end.value < segment_count_ && range.count() < most &&
          PlaceOf(range.end) == Place::kDevice &&
          states_[range.end.value].load(std::memory_order_acquire) == kHeld) {
@@ -397,11 +400,11 @@ SegmentRange SegmentStore::SummedTogether(SegmentIndex first) const {
 
 // Sums segments that lie on a device, or one that lies in several kinds of memory, which is summed
 // on the host.
-absl::StatusOr<std::vector<SegmentSum>> SegmentStore::SumOnDevice(SegmentRange segments) {
+absl::StatusOr<std::vector<SegmentChecksum>> SegmentStore::ChecksumOnDevice(SegmentRange segments) {
   if (PlaceOf(segments.begin) == Place::kMixed) {
     std::vector<std::byte> packed(layout_->SegmentLength(segments.begin));
     TH_RETURN_IF_ERROR(device_->CopyToHost(CopiesTo(segments.begin, absl::MakeSpan(packed))));
-    return std::vector<SegmentSum>{SumBytes(packed.data(), packed.size())};
+    return std::vector<SegmentChecksum>{ChecksumBytes(packed.data(), packed.size())};
   }
   std::vector<std::vector<DeviceRun>> runs;
   runs.reserve(segments.count());
@@ -412,12 +415,12 @@ absl::StatusOr<std::vector<SegmentSum>> SegmentStore::SumOnDevice(SegmentRange s
     }
     runs.push_back(std::move(of_segment));
   }
-  return device_->Sum(runs);
+  return device_->Checksum(runs);
 }
 
-void SegmentStore::StoreSum(SegmentIndex segment, SegmentSum sum) {
-  sums_[segment.value].Store(sum);
-  states_[segment.value].fetch_or(kSummed, std::memory_order_release);
+void SegmentStore::StoreChecksum(SegmentIndex segment, SegmentChecksum checksum) {
+  checksums_[segment.value].Store(checksum);
+  states_[segment.value].fetch_or(kChecksummed, std::memory_order_release);
 }
 
 // A listener that waits for a sum that only a device can take is told once it is known.
@@ -426,7 +429,7 @@ void SegmentStore::WakeListeners() {
   {
     absl::MutexLock lock(&mu_);
     wakes = TakeWaiters([this](const Waiter& waiter) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-      return waiter.listed.has_value() && HasSum(*waiter.listed);
+      return waiter.listed.has_value() && HasChecksum(*waiter.listed);
     });
   }
   for (const auto& wake : wakes) wake();
@@ -445,21 +448,21 @@ SegmentSet SegmentStore::held() const {
   return SegmentSet::FromRanges(std::move(ranges));
 }
 
-std::vector<SegmentSum> SegmentStore::sums() const {
-  std::vector<SegmentSum> sums(segment_count_);
+std::vector<SegmentChecksum> SegmentStore::checksums() const {
+  std::vector<SegmentChecksum> checksums(segment_count_);
   for (uint64_t i = 0; i < segment_count_; ++i) {
-    const bool known = states_[i].load(std::memory_order_acquire) == (kHeld | kSummed);
-    sums[i] = known ? sums_[i].Load() : 0;
+    const bool known = states_[i].load(std::memory_order_acquire) == (kHeld | kChecksummed);
+    checksums[i] = known ? checksums_[i].Load() : 0;
   }
-  return sums;
+  return checksums;
 }
 
-SegmentStore::KnownSums SegmentStore::known_sums() const {
-  KnownSums known{.of = {}, .sums = std::vector<SegmentSum>(segment_count_)};
+SegmentStore::KnownChecksums SegmentStore::known_checksums() const {
+  KnownChecksums known{.of = {}, .checksums = std::vector<SegmentChecksum>(segment_count_)};
   if (layout_->checksum() == ChecksumAlgorithm::kNone) return known;
   for (uint64_t i = 0; i < segment_count_; ++i) {
-    if (states_[i].load(std::memory_order_acquire) != (kHeld | kSummed)) continue;
-    known.sums[i] = sums_[i].Load();
+    if (states_[i].load(std::memory_order_acquire) != (kHeld | kChecksummed)) continue;
+    known.checksums[i] = checksums_[i].Load();
     known.of.Add(SegmentIndex(i));
   }
   return known;
@@ -484,7 +487,7 @@ SegmentStore::WaitId SegmentStore::NotifyWhenReady(const RequestQueue& asked,
                                                    std::optional<SegmentIndex> listed) {
   absl::MutexLock lock(&mu_);
   if (closed() || FirstReady(asked).has_value()) return 0;
-  if (listed.has_value() && HasSum(*listed)) return 0;
+  if (listed.has_value() && HasChecksum(*listed)) return 0;
   const WaitId id = next_wait_++;
   waiters_.push_back({id, asked, std::move(wake), listed});
   return id;
@@ -501,51 +504,52 @@ void SegmentStore::CancelNotify(WaitId wait) {
   }
 }
 
-bool SegmentStore::IsSummed(SegmentIndex segment) const {
+bool SegmentStore::IsChecksummed(SegmentIndex segment) const {
   if (layout_->checksum() == ChecksumAlgorithm::kNone || segment.value >= segment_count_) {
     return true;
   }
-  return (states_[segment.value].load(std::memory_order_acquire) & kSummed) != 0;
+  return (states_[segment.value].load(std::memory_order_acquire) & kChecksummed) != 0;
 }
 
-SegmentSum SegmentStore::SumOf(SegmentIndex segment) {
+SegmentChecksum SegmentStore::ChecksumOf(SegmentIndex segment) {
   if (layout_->checksum() == ChecksumAlgorithm::kNone || segment.value >= segment_count_) return 0;
   std::atomic<uint8_t>& state = states_[segment.value];
-  if ((state.load(std::memory_order_acquire) & kSummed) != 0) {
-    return sums_[segment.value].Load();
+  if ((state.load(std::memory_order_acquire) & kChecksummed) != 0) {
+    return checksums_[segment.value].Load();
   }
   if (PlaceOf(segment) != Place::kHost) return 0;  // only Seal and CopyOut can take it
-  const SegmentSum sum = Compute(segment);
-  StoreSum(segment, sum);
-  return sum;
+  const SegmentChecksum checksum = Compute(segment);
+  StoreChecksum(segment, checksum);
+  return checksum;
 }
 
-std::vector<SegmentSum> SegmentStore::SumsOf(SegmentRange asked, size_t max_count, bool compute) {
-  std::vector<SegmentSum> sums;
+std::vector<SegmentChecksum> SegmentStore::ChecksumsOf(SegmentRange asked, size_t max_count,
+                                                       bool compute) {
+  std::vector<SegmentChecksum> checksums;
   {
     absl::MutexLock lock(&mu_);
     const uint64_t end = std::min(
         {asked.end.value, uint64_t{listed_.size()}, asked.begin.value + uint64_t{max_count}});
     if (asked.begin.value < end) {
-      sums.assign(listed_.begin() + asked.begin.value, listed_.begin() + end);
+      checksums.assign(listed_.begin() + asked.begin.value, listed_.begin() + end);
     }
   }
-  uint64_t budget = kBytesSummedAtOnce;
-  for (SegmentIndex i(asked.begin.value + sums.size()); i < asked.end && sums.size() < max_count;
-       i = i.Next()) {
+  uint64_t budget = kBytesChecksummedAtOnce;
+  for (SegmentIndex i(asked.begin.value + checksums.size());
+       i < asked.end && checksums.size() < max_count; i = i.Next()) {
     if (ReadinessOf(i) != Readiness::kReady) break;
-    const bool known = (states_[i.value].load(std::memory_order_acquire) & kSummed) != 0;
+    const bool known = (states_[i.value].load(std::memory_order_acquire) & kChecksummed) != 0;
     if (!known && (!compute || budget == 0 || PlaceOf(i) != Place::kHost)) break;
     if (!known) budget -= std::min(budget, layout_->SegmentLength(i));
-    sums.push_back(SumOf(i));
+    checksums.push_back(ChecksumOf(i));
   }
-  return sums;
+  return checksums;
 }
 
-SegmentSum SegmentStore::Compute(SegmentIndex segment) const {
+SegmentChecksum SegmentStore::Compute(SegmentIndex segment) const {
   std::vector<iovec> pieces;
   AppendPieces(segment, &pieces);
-  return SumPieces(pieces, layout_->checksum());
+  return ChecksumPieces(pieces, layout_->checksum());
 }
 
 void SegmentStore::AppendPieces(SegmentIndex segment, std::vector<iovec>* iov) const {
@@ -596,15 +600,14 @@ absl::StatusOr<SegmentStore::CopiedOut> SegmentStore::BeginCopyOut(const Outgoin
   return CopiedOut{.generation = generation()};
 }
 
-absl::StatusOr<SegmentStore::CopiedOut> SegmentStore::EndCopyOut(SegmentIndex segment,
-                                                                 uint64_t publication,
-                                                                 CopiedOut copied,
-                                                                 const absl::Status& read,
-                                                                 std::optional<SegmentSum> summed) {
+absl::StatusOr<SegmentStore::CopiedOut> SegmentStore::EndCopyOut(
+    SegmentIndex segment, uint64_t publication, CopiedOut copied, const absl::Status& read,
+    std::optional<SegmentChecksum> checksummed) {
   TH_RETURN_IF_ERROR(EndReading(segment, publication));
   TH_RETURN_IF_ERROR(read);
-  if (summed.has_value()) StoreSum(segment, *summed);
-  if (layout_->checksum() != ChecksumAlgorithm::kNone) copied.sum = sums_[segment.value].Load();
+  if (checksummed.has_value()) StoreChecksum(segment, *checksummed);
+  if (layout_->checksum() != ChecksumAlgorithm::kNone)
+    copied.checksum = checksums_[segment.value].Load();
   return copied;
 }
 
@@ -624,21 +627,23 @@ std::vector<absl::StatusOr<SegmentStore::CopiedOut>> SegmentStore::CopyOut(
     copies.insert(copies.end(), of_one.begin(), of_one.end());
   }
   const absl::Status read = copies.empty() ? absl::OkStatus() : device_->CopyToHost(copies);
-  std::vector<std::optional<SegmentSum>> summed(segments.size());  // of the copy
+  std::vector<std::optional<SegmentChecksum>> checksummed(segments.size());  // of the copy
   for (size_t i = 0; i < segments.size(); ++i) {
     const auto& [segment, to] = segments[i];
-    if (!read.ok() || !results[i].ok() || IsSummed(segment)) continue;
-    summed[i] = SumBytes(to.data(), to.size());
+    if (!read.ok() || !results[i].ok() || IsChecksummed(segment)) continue;
+    checksummed[i] = ChecksumBytes(to.data(), to.size());
   }
   {
     absl::MutexLock lock(&mu_);
     for (size_t i = 0; i < segments.size(); ++i) {
       if (!results[i].ok()) continue;
-      results[i] = EndCopyOut(segments[i].segment, publication, *results[i], read, summed[i]);
+      results[i] = EndCopyOut(segments[i].segment, publication, *results[i], read, checksummed[i]);
     }
   }
-  const auto is_known = [](const std::optional<SegmentSum>& sum) { return sum.has_value(); };
-  if (std::any_of(summed.begin(), summed.end(), is_known)) WakeListeners();
+  const auto is_known = [](const std::optional<SegmentChecksum>& checksum) {
+    return checksum.has_value();
+  };
+  if (std::any_of(checksummed.begin(), checksummed.end(), is_known)) WakeListeners();
   return results;
 }
 

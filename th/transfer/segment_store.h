@@ -37,11 +37,12 @@
 
 namespace th {
 
-// The most bytes that one SumsOf call reads to sum them: well below a millisecond of a processor.
-inline constexpr uint64_t kBytesSummedAtOnce = uint64_t{4} << 20;
+// The most bytes that one ChecksumsOf call reads to sum them: well below a millisecond of a
+// processor.
+inline constexpr uint64_t kBytesChecksummedAtOnce = uint64_t{4} << 20;
 // The bytes of device memory that Seal sums in one go, which whoever ends the publication waits
 // for: some 0.1 ms of a GPU's memory bandwidth, beside which asking it weighs little.
-inline constexpr uint64_t kDeviceBytesSummedAtOnce = uint64_t{256} << 20;
+inline constexpr uint64_t kDeviceBytesChecksummedAtOnce = uint64_t{256} << 20;
 
 // The bytes of segments that go to or come from a device in one go (at least one segment): some
 // 0.1 ms of its link, beside which waiting for it weighs little. Half of what a connection stages
@@ -97,21 +98,21 @@ class SegmentStore {
   void Republish(BufferGeneration generation);
   // The sums of what is held, where they are known: what a fill compares the list of another
   // version with. To be taken before it begins.
-  struct KnownSums {
+  struct KnownChecksums {
     SegmentSet of;
-    std::vector<SegmentSum> sums;  // by segment
+    std::vector<SegmentChecksum> checksums;  // by segment
   };
-  KnownSums known_sums() const;
+  KnownChecksums known_checksums() const;
   // A fill begins: only what `held` names (with its sums still known from before) may be served.
   // Until that is so, the store is closed and its generation word is kNoGeneration.
   void BeginFill(BufferGeneration generation, const SegmentSet& held);
   // `segment` has arrived and matches `sum`: it may be served, and who waits for it is told.
-  void MarkHeld(SegmentIndex segment, SegmentSum sum);
+  void MarkHeld(SegmentIndex segment, SegmentChecksum checksum);
   // The bytes of `segments` have been here all the time, and match these sums (by segment).
-  void MarkHeld(const SegmentSet& segments, absl::Span<const SegmentSum> sums);
+  void MarkHeld(const SegmentSet& segments, absl::Span<const SegmentChecksum> checksums);
   // Sums of what is being filled, from `first` on: readers may be told them before the segments are
   // here. They follow each other in order; a list that begins anew replaces the one before.
-  void SetListed(SegmentIndex first, absl::Span<const SegmentSum> sums);
+  void SetListed(SegmentIndex first, absl::Span<const SegmentChecksum> checksums);
   // Marks every segment missing and forgets its sum (a root that disagreed, a reset). The store
   // stays open in its generation, and readers keep waiting.
   void ForgetAll();
@@ -134,7 +135,7 @@ class SegmentStore {
   // True from Publish or MarkComplete on, until what is here may become something else.
   bool complete() const { return complete_.load(); }
   SegmentSet held() const;
-  std::vector<SegmentSum> sums() const;
+  std::vector<SegmentChecksum> checksums() const;
 
   // The buffer's generation word, for readers that could read past the holder's control. No buffer
   // is ever in kNoGeneration.
@@ -150,9 +151,9 @@ class SegmentStore {
   // The first segment of `asked` that is ready, which a source answers with next.
   std::optional<SegmentIndex> FirstReady(const RequestQueue& asked) const;
   // The next sums of `asked`, in order: those that are known, and if `compute` those of segments
-  // that are held in host memory, as far as one call may take (kBytesSummedAtOnce). At most
+  // that are held in host memory, as far as one call may take (kBytesChecksummedAtOnce). At most
   // `max_count`; empty: the first one is not known yet.
-  std::vector<SegmentSum> SumsOf(SegmentRange asked, size_t max_count, bool compute);
+  std::vector<SegmentChecksum> ChecksumsOf(SegmentRange asked, size_t max_count, bool compute);
   // Calls `wake` once, on another call's thread and never from within this call, when a segment of
   // `asked` becomes ready, the sum of `listed` can be had, or the store closes. Returns an id for
   // CancelNotify, or 0 (and never calls `wake`) when one of these is so already.
@@ -162,10 +163,10 @@ class SegmentStore {
   // `wake` is not called any more, unless it is being called just now.
   void CancelNotify(WaitId wait);
   // True when the sum of a ready segment is known, or the layout has none.
-  bool IsSummed(SegmentIndex segment) const;
+  bool IsChecksummed(SegmentIndex segment) const;
   // The sum of a ready segment; takes it now if nobody has, which works in host memory only: before
-  // others IsSummed is to be asked.
-  SegmentSum SumOf(SegmentIndex segment);
+  // others IsChecksummed is to be asked.
+  SegmentChecksum ChecksumOf(SegmentIndex segment);
   // Where the bytes of any segment lie, to be served or to be filled. Pieces in device memory are
   // not to be dereferenced: see PlaceOf.
   void AppendPieces(SegmentIndex segment, std::vector<iovec>* iov) const;
@@ -179,12 +180,12 @@ class SegmentStore {
 
   // Has the device sum a ready segment, and those behind it that can be summed along; blocks.
   // CANCELLED: the publication ended meanwhile, or the segment is not held; errors of DeviceSide.
-  absl::Status TakeSum(SegmentIndex segment);
+  absl::Status TakeChecksum(SegmentIndex segment);
 
   // ---- segments out of and into any memory through the host's; blocks until the device is done
   struct CopiedOut {
-    BufferGeneration generation;  // that the bytes are of
-    SegmentSum sum = 0;           // the publisher's; taken of the copy if nobody has
+    BufferGeneration generation;   // that the bytes are of
+    SegmentChecksum checksum = 0;  // the publisher's; taken of the copy if nobody has
   };
   struct Outgoing {
     SegmentIndex segment;
@@ -214,7 +215,7 @@ class SegmentStore {
 
  private:
   // The state of a segment; bits.
-  enum State : uint8_t { kHeld = 1, kSummed = 2 };
+  enum State : uint8_t { kHeld = 1, kChecksummed = 2 };
   struct Waiter {
     WaitId id = 0;
     RequestQueue asked;
@@ -223,13 +224,13 @@ class SegmentStore {
   };
   using Waiters = std::vector<Waiter>;  // one for each connection that has nothing to send
   // A sum in two halves, which the segment's state publishes together.
-  class StoredSum {
+  class StoredChecksum {
    public:
-    void Store(SegmentSum sum) {
-      low_.store(absl::Uint128Low64(sum), std::memory_order_relaxed);
-      high_.store(absl::Uint128High64(sum), std::memory_order_relaxed);
+    void Store(SegmentChecksum checksum) {
+      low_.store(absl::Uint128Low64(checksum), std::memory_order_relaxed);
+      high_.store(absl::Uint128High64(checksum), std::memory_order_relaxed);
     }
-    SegmentSum Load() const {
+    SegmentChecksum Load() const {
       return absl::MakeUint128(high_.load(std::memory_order_relaxed),
                                low_.load(std::memory_order_relaxed));
     }
@@ -241,8 +242,8 @@ class SegmentStore {
 
   // The generation is another from here on, before anything that follows is seen by others.
   void SetGeneration(BufferGeneration generation);
-  SegmentSum Compute(SegmentIndex segment) const;
-  bool HasSum(SegmentIndex segment) const ABSL_SHARED_LOCKS_REQUIRED(mu_);
+  SegmentChecksum Compute(SegmentIndex segment) const;
+  bool HasChecksum(SegmentIndex segment) const ABSL_SHARED_LOCKS_REQUIRED(mu_);
   // Removes the waiters that have something now and returns their calls, to be made once the lock
   // is released.
   std::vector<std::function<void()>> TakeWaiters(
@@ -273,9 +274,9 @@ class SegmentStore {
   // Sums `segment` outside of the lock, and along with it those behind it that its device can sum
   // in the same go. Returns the first one behind these. CANCELLED when the publication is over.
   absl::StatusOr<SegmentIndex> SealFrom(SegmentIndex segment, uint64_t publication);
-  SegmentRange SummedTogether(SegmentIndex first) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::StatusOr<std::vector<SegmentSum>> SumOnDevice(SegmentRange segments);
-  void StoreSum(SegmentIndex segment, SegmentSum sum);
+  SegmentRange ChecksummedTogether(SegmentIndex first) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::StatusOr<std::vector<SegmentChecksum>> ChecksumOnDevice(SegmentRange segments);
+  void StoreChecksum(SegmentIndex segment, SegmentChecksum checksum);
   void WakeListeners();
 
   void BeginLife();
@@ -291,7 +292,8 @@ class SegmentStore {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Ends a copy that was begun. `summed`: the sum of the copy, where the segment had none.
   absl::StatusOr<CopiedOut> EndCopyOut(SegmentIndex segment, uint64_t publication, CopiedOut copied,
-                                       const absl::Status& read, std::optional<SegmentSum> summed)
+                                       const absl::Status& read,
+                                       std::optional<SegmentChecksum> checksummed)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CheckIsWhole(SegmentIndex segment, uint64_t bytes) const;
   // Copies of a segment out of device memory; those out of host memory are made.
@@ -312,7 +314,7 @@ class SegmentStore {
   // States are set last (release) and read first (acquire): a segment that is seen as held has its
   // bytes, one that is seen as summed has its sum.
   const std::unique_ptr<std::atomic<uint8_t>[]> states_;
-  const std::unique_ptr<StoredSum[]> sums_;
+  const std::unique_ptr<StoredChecksum[]> checksums_;
 
   mutable absl::Mutex mu_;
   Waiters waiters_ ABSL_GUARDED_BY(mu_);
@@ -323,8 +325,8 @@ class SegmentStore {
   uint32_t reading_host_ ABSL_GUARDED_BY(mu_) = 0;
   uint32_t reading_devices_ ABSL_GUARDED_BY(mu_) = 0;
   uint32_t lingering_ ABSL_GUARDED_BY(mu_) = 0;
-  std::multiset<std::string> writing_ ABSL_GUARDED_BY(mu_);  // the device of each write
-  std::vector<SegmentSum> listed_ ABSL_GUARDED_BY(mu_);      // from the first segment on
+  std::multiset<std::string> writing_ ABSL_GUARDED_BY(mu_);   // the device of each write
+  std::vector<SegmentChecksum> listed_ ABSL_GUARDED_BY(mu_);  // from the first segment on
 };
 
 }  // namespace th

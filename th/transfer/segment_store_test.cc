@@ -44,14 +44,14 @@ TEST_F(SegmentStoreTest, PublishedStoreServesEverythingBeforeItIsSealed) {
   store().Publish(BufferGeneration(4));
   EXPECT_EQ(store().generation(), BufferGeneration(4));
   EXPECT_EQ(store().ReadinessOf(last()), Readiness::kReady);
-  EXPECT_EQ(store().SumOf(last()), shard_.SumOf(last()));
+  EXPECT_EQ(store().ChecksumOf(last()), shard_.ChecksumOf(last()));
   EXPECT_EQ(store().held(), SegmentSet::AllOf(shard_.segment_count()));
 }
 
 TEST_F(SegmentStoreTest, SealReturnsTheRootOfTheSums) {
   store().Publish(BufferGeneration(1));
   EXPECT_THAT(store().Seal(never_), IsOkAndHolds(shard_.Root()));
-  EXPECT_EQ(store().sums()[last().value], shard_.SumOf(last()));
+  EXPECT_EQ(store().checksums()[last().value], shard_.ChecksumOf(last()));
 }
 
 TEST_F(SegmentStoreTest, SumsOfAnEarlierPublicationAreForgotten) {
@@ -66,24 +66,24 @@ TEST_F(SegmentStoreTest, SumsOfAnEarlierPublicationAreForgotten) {
 TEST_F(SegmentStoreTest, SumsStandWhenTheSameContentIsServedUnderAnotherGeneration) {
   store().Publish(BufferGeneration(1));
   ASSERT_OK(store().Seal(never_).status());
-  const std::vector<SegmentSum> published = store().sums();
+  const std::vector<SegmentChecksum> published = store().checksums();
   shard_.Corrupt(SegmentIndex(0));  // memory that has gone bad must not get a sum of its own
   store().Republish(BufferGeneration(2));
   EXPECT_EQ(store().generation(), BufferGeneration(2));
-  EXPECT_EQ(store().sums(), published);
-  EXPECT_EQ(store().SumOf(SegmentIndex(0)), published[0]);
+  EXPECT_EQ(store().checksums(), published);
+  EXPECT_EQ(store().ChecksumOf(SegmentIndex(0)), published[0]);
   EXPECT_EQ(store().held(), SegmentSet::AllOf(shard_.segment_count()));
 }
 
 TEST_F(SegmentStoreTest, SumsStandAfterAFillOfOtherContentThatWroteNothing) {
   store().Publish(BufferGeneration(1));
   ASSERT_OK(store().Seal(never_).status());
-  const std::vector<SegmentSum> published = store().sums();
+  const std::vector<SegmentChecksum> published = store().checksums();
   shard_.Corrupt(SegmentIndex(0));
   store().BeginFill(BufferGeneration(2), {});
-  EXPECT_EQ(store().sums()[0], 0) << "nothing of it is held now";
+  EXPECT_EQ(store().checksums()[0], 0) << "nothing of it is held now";
   store().Republish(BufferGeneration(3));
-  EXPECT_EQ(store().sums(), published);
+  EXPECT_EQ(store().checksums(), published);
 }
 
 // The checked segments of an unfinished version survive a fruitless fill of another one.
@@ -93,7 +93,7 @@ TEST_F(SegmentStoreTest, SumsOfCheckedSegmentsStandAfterAFillOfOtherContentThatW
   const SegmentSet checked = store().held();
   store().BeginFill(BufferGeneration(2), {});
   store().BeginFill(BufferGeneration(3), checked);
-  EXPECT_EQ(store().sums()[2], 77);
+  EXPECT_EQ(store().checksums()[2], 77);
   EXPECT_EQ(store().held(), checked);
 }
 
@@ -145,7 +145,7 @@ TEST_F(SegmentStoreTest, SealOfAStoreWithoutChecksumsHasAnEmptyRoot) {
   TestShard shard(TestShard::Spec{.checksum = ChecksumAlgorithm::kNone});
   shard.store()->Publish(BufferGeneration(1));
   EXPECT_THAT(shard.store()->Seal(never_), IsOkAndHolds(Digest{}));
-  EXPECT_EQ(shard.store()->SumOf(SegmentIndex(0)), 0);
+  EXPECT_EQ(shard.store()->ChecksumOf(SegmentIndex(0)), 0);
 }
 
 TEST_F(SegmentStoreTest, SealStopsWhenTold) {
@@ -191,7 +191,7 @@ TEST_F(SegmentStoreTest, FillServesOnlyWhatHasArrived) {
   EXPECT_EQ(store().ReadinessOf(SegmentIndex(2)), Readiness::kNotYet);
   store().MarkHeld(SegmentIndex(2), 77);
   EXPECT_EQ(store().ReadinessOf(SegmentIndex(2)), Readiness::kReady);
-  EXPECT_EQ(store().SumOf(SegmentIndex(2)), 77);  // as it came, not taken again
+  EXPECT_EQ(store().ChecksumOf(SegmentIndex(2)), 77);  // as it came, not taken again
   EXPECT_EQ(store().ReadinessOf(SegmentIndex(3)), Readiness::kNotYet);
 }
 
@@ -202,8 +202,8 @@ TEST_F(SegmentStoreTest, ResumedFillKeepsTheSumsOfWhatItHolds) {
   SegmentSet held;
   held.Add(SegmentIndex(2));
   store().BeginFill(BufferGeneration(2), held);
-  EXPECT_EQ(store().sums()[2], 77);
-  EXPECT_EQ(store().sums()[3], 0);
+  EXPECT_EQ(store().checksums()[2], 77);
+  EXPECT_EQ(store().checksums()[3], 0);
   EXPECT_EQ(store().held(), held);
 }
 
@@ -259,12 +259,12 @@ INSTANTIATE_TEST_SUITE_P(All, WakerTest, ::testing::Values(Waker::kClose, Waker:
 
 TEST_F(SegmentStoreTest, KnownSumsAreThoseOfWhatIsHeld) {
   store().Publish(BufferGeneration(1));
-  store().SumOf(SegmentIndex(1));
-  const SegmentStore::KnownSums known = store().known_sums();
+  store().ChecksumOf(SegmentIndex(1));
+  const SegmentStore::KnownChecksums known = store().known_checksums();
   EXPECT_EQ(known.of, SegmentSet::FromRanges({Only(1)}));
-  EXPECT_EQ(known.sums[1], shard_.SumOf(SegmentIndex(1)));
+  EXPECT_EQ(known.checksums[1], shard_.ChecksumOf(SegmentIndex(1)));
   store().BeginFill(BufferGeneration(2), {});
-  EXPECT_TRUE(store().known_sums().of.empty());
+  EXPECT_TRUE(store().known_checksums().of.empty());
 }
 
 TEST_F(SegmentStoreTest, SegmentsThatWereHereAreServedWithTheirSums) {
@@ -272,31 +272,33 @@ TEST_F(SegmentStoreTest, SegmentsThatWereHereAreServedWithTheirSums) {
   int woken = 0;
   store().NotifyWhenReady(Asked({Only(1)}), [&] { ++woken; });
   store().MarkHeld(SegmentSet::FromRanges({{SegmentIndex(1), SegmentIndex(3)}}),
-                   std::vector<SegmentSum>{5, 6, 7});
+                   std::vector<SegmentChecksum>{5, 6, 7});
   EXPECT_EQ(woken, 1);
   EXPECT_EQ(store().held().ToString(), "[1,3)");
-  EXPECT_EQ(store().SumOf(SegmentIndex(2)), 7);
+  EXPECT_EQ(store().ChecksumOf(SegmentIndex(2)), 7);
 }
 
 TEST_F(SegmentStoreTest, SumsAreToldInOrderAsFarAsTheyAreKnown) {
   store().BeginFill(BufferGeneration(1), {});
-  EXPECT_THAT(store().SumsOf(shard_.all(), 100, true), IsEmpty());
-  store().SetListed(SegmentIndex(0), std::vector<SegmentSum>{1, 2});
+  EXPECT_THAT(store().ChecksumsOf(shard_.all(), 100, true), IsEmpty());
+  store().SetListed(SegmentIndex(0), std::vector<SegmentChecksum>{1, 2});
   store().MarkHeld(SegmentIndex(2), 3);
   store().MarkHeld(SegmentIndex(4), 5);
-  EXPECT_THAT(store().SumsOf(shard_.all(), 100, true), ElementsAre(1, 2, 3));
-  EXPECT_THAT(store().SumsOf(shard_.all(), 2, true), ElementsAre(1, 2));
-  EXPECT_THAT(store().SumsOf({SegmentIndex(1), SegmentIndex(3)}, 100, true), ElementsAre(2, 3));
+  EXPECT_THAT(store().ChecksumsOf(shard_.all(), 100, true), ElementsAre(1, 2, 3));
+  EXPECT_THAT(store().ChecksumsOf(shard_.all(), 2, true), ElementsAre(1, 2));
+  EXPECT_THAT(store().ChecksumsOf({SegmentIndex(1), SegmentIndex(3)}, 100, true),
+              ElementsAre(2, 3));
   store().ForgetAll();
-  EXPECT_THAT(store().SumsOf(shard_.all(), 100, true), IsEmpty()) << "the list may be wrong";
+  EXPECT_THAT(store().ChecksumsOf(shard_.all(), 100, true), IsEmpty()) << "the list may be wrong";
 }
 
 TEST_F(SegmentStoreTest, SumsThatNobodyHasTakenAreTakenOnDemand) {
   store().Publish(BufferGeneration(1));
-  EXPECT_THAT(store().SumsOf(shard_.all(), 100, /*compute=*/false), IsEmpty());
-  const std::vector<SegmentSum> sums = store().SumsOf(shard_.all(), 100, /*compute=*/true);
-  ASSERT_EQ(sums.size(), shard_.segment_count());
-  EXPECT_EQ(RootOfSums(sums), shard_.Root());
+  EXPECT_THAT(store().ChecksumsOf(shard_.all(), 100, /*compute=*/false), IsEmpty());
+  const std::vector<SegmentChecksum> checksums =
+      store().ChecksumsOf(shard_.all(), 100, /*compute=*/true);
+  ASSERT_EQ(checksums.size(), shard_.segment_count());
+  EXPECT_EQ(RootOfChecksums(checksums), shard_.Root());
 }
 
 TEST_F(SegmentStoreTest, WhoWaitsForASumIsToldWhenItIsKnown) {
@@ -305,9 +307,9 @@ TEST_F(SegmentStoreTest, WhoWaitsForASumIsToldWhenItIsKnown) {
   EXPECT_NE(store().NotifyWhenReady(
                 {}, [&] { ++woken; }, SegmentIndex(1)),
             0);
-  store().SetListed(SegmentIndex(0), std::vector<SegmentSum>{1});
+  store().SetListed(SegmentIndex(0), std::vector<SegmentChecksum>{1});
   EXPECT_EQ(woken, 0);
-  store().SetListed(SegmentIndex(1), std::vector<SegmentSum>{2});
+  store().SetListed(SegmentIndex(1), std::vector<SegmentChecksum>{2});
   EXPECT_EQ(woken, 1);
   EXPECT_NE(store().NotifyWhenReady(
                 {}, [&] { ++woken; }, SegmentIndex(3)),
@@ -368,7 +370,7 @@ TEST_F(SegmentStoreTest, SegmentBeyondTheShardIsHarmless) {
   const SegmentIndex beyond(shard_.segment_count());
   store().MarkHeld(beyond, 1);
   EXPECT_EQ(store().ReadinessOf(beyond), Readiness::kNotYet);
-  EXPECT_EQ(store().SumOf(beyond), 0);
+  EXPECT_EQ(store().ChecksumOf(beyond), 0);
 }
 
 }  // namespace

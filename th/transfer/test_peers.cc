@@ -212,18 +212,18 @@ void TestShard::Corrupt(SegmentIndex segment) {
   memory.Write(pieces[0].offset, byte);
 }
 
-SegmentSum TestShard::SumOf(SegmentIndex segment) const {
+SegmentChecksum TestShard::ChecksumOf(SegmentIndex segment) const {
   const std::string bytes = BytesOf(segment);
-  return SumBytes(bytes.data(), bytes.size());
+  return ChecksumBytes(bytes.data(), bytes.size());
 }
 
 Digest TestShard::Root() const {
-  std::vector<SegmentSum> sums;
-  for (uint64_t i = 0; i < segment_count(); ++i) sums.push_back(SumOf(SegmentIndex(i)));
-  return RootOfSums(sums);
+  std::vector<SegmentChecksum> checksums;
+  for (uint64_t i = 0; i < segment_count(); ++i) checksums.push_back(ChecksumOf(SegmentIndex(i)));
+  return RootOfChecksums(checksums);
 }
 
-void TestShard::SumAll() {
+void TestShard::ChecksumAll() {
   const std::atomic<bool> never{false};
   const auto root = store_->Seal(never);
   EXPECT_TRUE(root.ok()) << root.status();
@@ -327,16 +327,16 @@ uint64_t TestHolder::bytes_reported() const {
 
 // ---- TestSink
 
-void TestSink::OnSums(SegmentIndex first, absl::Span<const SegmentSum> sums) {
+void TestSink::OnChecksums(SegmentIndex first, absl::Span<const SegmentChecksum> checksums) {
   absl::MutexLock lock(&mu_);
   calls_after_closed_ |= closed_.has_value();
-  EXPECT_EQ(first.value, sums_.size());
-  sums_.insert(sums_.end(), sums.begin(), sums.end());
+  EXPECT_EQ(first.value, checksums_.size());
+  checksums_.insert(checksums_.end(), checksums.begin(), checksums.end());
 }
 
-void TestSink::OnAdmitted(BufferGeneration generation, bool lists_sums) {
+void TestSink::OnAdmitted(BufferGeneration generation, bool lists_checksums) {
   absl::MutexLock lock(&mu_);
-  lists_sums_ = lists_sums;
+  lists_checksums_ = lists_checksums;
   calls_after_closed_ |= closed_.has_value();
   admitted_ = generation;
 }
@@ -374,7 +374,7 @@ bool TestSink::OnSegmentBeginsInPlace(SegmentIndex segment, CanWrite can_write,
   return true;
 }
 
-void TestSink::OnSegment(SegmentIndex segment, SegmentSum sent, SegmentSum computed) {
+void TestSink::OnSegment(SegmentIndex segment, SegmentChecksum sent, SegmentChecksum computed) {
   {
     absl::MutexLock landing_lock(&landing_mu_);
     if (const auto landed = landing_.find(segment); landed != landing_.end()) {
@@ -426,19 +426,19 @@ void TestSink::AwaitSegments(size_t count) {
   EXPECT_GE(segments_.size(), count) << (closed_ ? closed_->second : "not closed");
 }
 
-std::vector<SegmentSum> TestSink::AwaitSums(size_t count) {
+std::vector<SegmentChecksum> TestSink::AwaitChecksums(size_t count) {
   absl::MutexLock lock(&mu_);
   const auto done = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return sums_.size() >= count || closed_.has_value();
+    return checksums_.size() >= count || closed_.has_value();
   };
   AwaitOrFail(mu_, absl::Condition(&done), "the sums arrive");
-  EXPECT_GE(sums_.size(), count) << (closed_ ? closed_->second : "not closed");
-  return sums_;
+  EXPECT_GE(checksums_.size(), count) << (closed_ ? closed_->second : "not closed");
+  return checksums_;
 }
 
-bool TestSink::lists_sums() const {
+bool TestSink::lists_checksums() const {
   absl::MutexLock lock(&mu_);
-  return lists_sums_;
+  return lists_checksums_;
 }
 
 void TestSink::AwaitAlive(size_t count) {

@@ -89,10 +89,10 @@ class TestShard {
   std::string BytesOf(SegmentIndex segment) const;
   // Flips a bit of a segment in memory.
   void Corrupt(SegmentIndex segment);
-  SegmentSum SumOf(SegmentIndex segment) const;
+  SegmentChecksum ChecksumOf(SegmentIndex segment) const;
   Digest Root() const;
   // Sums as sealing does, of a store that is published.
-  void SumAll();
+  void ChecksumAll();
 
   const ShardLayout& layout() const { return *layout_; }
   uint64_t segment_count() const { return layout_->segment_count(); }
@@ -187,20 +187,20 @@ class TestSink : public PullSink {
   void AwaitAlive(size_t count);
   size_t alive() const;
   // The first sums of the list, at least so many.
-  std::vector<SegmentSum> AwaitSums(size_t count);
-  bool lists_sums() const;
+  std::vector<SegmentChecksum> AwaitChecksums(size_t count);
+  bool lists_checksums() const;
   std::pair<SourceFailure, std::string> AwaitClosed();
   // Each as it landed: whether sent and computed sum agree.
   std::vector<std::pair<SegmentIndex, bool>> segments() const;
   bool calls_after_closed() const;
   bool closed() const;
 
-  void OnAdmitted(BufferGeneration generation, bool lists_sums) override;
-  void OnSums(SegmentIndex first, absl::Span<const SegmentSum> sums) override;
+  void OnAdmitted(BufferGeneration generation, bool lists_checksums) override;
+  void OnChecksums(SegmentIndex first, absl::Span<const SegmentChecksum> checksums) override;
   bool OnSegmentBegins(SegmentIndex segment, std::vector<iovec>* iov) override;
   bool OnSegmentBeginsInPlace(SegmentIndex segment, CanWrite can_write,
                               std::vector<iovec>* iov) override;
-  void OnSegment(SegmentIndex segment, SegmentSum sent, SegmentSum computed) override;
+  void OnSegment(SegmentIndex segment, SegmentChecksum sent, SegmentChecksum computed) override;
   void OnAlive() override;
   void OnClosed(SourceFailure failure, std::string detail) override;
 
@@ -215,8 +215,8 @@ class TestSink : public PullSink {
   mutable absl::Mutex mu_;
   std::optional<BufferGeneration> admitted_ ABSL_GUARDED_BY(mu_);
   std::vector<std::pair<SegmentIndex, bool>> segments_ ABSL_GUARDED_BY(mu_);
-  std::vector<SegmentSum> sums_ ABSL_GUARDED_BY(mu_);
-  bool lists_sums_ ABSL_GUARDED_BY(mu_) = false;
+  std::vector<SegmentChecksum> checksums_ ABSL_GUARDED_BY(mu_);
+  bool lists_checksums_ ABSL_GUARDED_BY(mu_) = false;
   size_t begun_ ABSL_GUARDED_BY(mu_) = 0;
   size_t alive_ ABSL_GUARDED_BY(mu_) = 0;
   std::optional<std::pair<SourceFailure, std::string>> closed_ ABSL_GUARDED_BY(mu_);

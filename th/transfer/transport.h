@@ -99,10 +99,10 @@ class HolderDelegate {
 class PullSink {
  public:
   virtual ~PullSink() = default;
-  // `lists_sums`: the source answers AskSums.
-  virtual void OnAdmitted(BufferGeneration generation, bool lists_sums) = 0;
+  // `lists_checksums`: the source answers AskChecksums.
+  virtual void OnAdmitted(BufferGeneration generation, bool lists_checksums) = 0;
   // The next sums of the list that was asked for, in canonical order.
-  virtual void OnSums(SegmentIndex first, absl::Span<const SegmentSum> sums) = 0;
+  virtual void OnChecksums(SegmentIndex first, absl::Span<const SegmentChecksum> checksums) = 0;
   // The bytes of `segment` come next. Appends where to put them and returns true, or returns false:
   // the bytes are read and thrown away, and OnSegment is not called.
   virtual bool OnSegmentBegins(SegmentIndex segment, std::vector<iovec>* iov) = 0;
@@ -116,7 +116,7 @@ class PullSink {
   }
   // All of its bytes landed. `sent` is the publisher's sum that came along, `computed` that of what
   // landed (taken while it is in cache).
-  virtual void OnSegment(SegmentIndex segment, SegmentSum sent, SegmentSum computed) = 0;
+  virtual void OnSegment(SegmentIndex segment, SegmentChecksum sent, SegmentChecksum computed) = 0;
   virtual void OnAlive() = 0;
   // The answer to AskMapping: the shard, or why this source's cannot be mapped. OnClosed may come
   // instead. The shard outlives the pull.
@@ -136,7 +136,7 @@ class Pull {
   virtual void Ask(SegmentRange range) = 0;
   // Asks for the sums of all segments, which come as they become known at the source. Once, of a
   // source that lists them.
-  virtual void AskSums() = 0;
+  virtual void AskChecksums() = 0;
   // Asks to use the whole shard where it lies in the source's memory. Once, of a transport that
   // maps().
   virtual void AskMapping() {}

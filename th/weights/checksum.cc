@@ -9,31 +9,33 @@
 namespace th {
 namespace {
 
-using LittleEndian = std::array<uint8_t, sizeof(SegmentSum)>;
+using LittleEndian = std::array<uint8_t, sizeof(SegmentChecksum)>;
 
 // Sums that are encoded and hashed at once: the leaves of 512 KiB.
-constexpr size_t kSumsAtOnce = 64;
+constexpr size_t kChecksumsAtOnce = 64;
 
-LittleEndian ToLittleEndian(SegmentSum sum) {
+LittleEndian ToLittleEndian(SegmentChecksum checksum) {
   LittleEndian bytes;
   for (size_t i = 0; i < bytes.size(); ++i) {
-    bytes[i] = static_cast<uint8_t>(absl::Uint128Low64(sum >> (8 * i)));
+    bytes[i] = static_cast<uint8_t>(absl::Uint128Low64(checksum >> (8 * i)));
   }
   return bytes;
 }
 
-SegmentSum ToSum(XXH128_hash_t hash) { return absl::MakeUint128(hash.high64, hash.low64); }
+SegmentChecksum ToChecksum(XXH128_hash_t hash) {
+  return absl::MakeUint128(hash.high64, hash.low64);
+}
 
 bool HasAvx2() {
   static const bool has = th_xxh3_avx2_usable() != 0;
   return has;
 }
 
-SegmentSum Xxh3(const void* data, size_t bytes) {
-  if (!HasAvx2()) return ToSum(XXH3_128bits(data, bytes));
+SegmentChecksum Xxh3(const void* data, size_t bytes) {
+  if (!HasAvx2()) return ToChecksum(XXH3_128bits(data, bytes));
   XXH128_hash_t hash;
   th_xxh3_avx2_sum(data, bytes, &hash);
-  return ToSum(hash);
+  return ToChecksum(hash);
 }
 
 void Append(XXH3_state_t* state, const void* data, size_t bytes) {
@@ -41,17 +43,19 @@ void Append(XXH3_state_t* state, const void* data, size_t bytes) {
   XXH3_128bits_update(state, data, bytes);
 }
 
-SegmentSum SumOf(const XXH3_state_t* state) { return ToSum(XXH3_128bits_digest(state)); }
+SegmentChecksum ChecksumOf(const XXH3_state_t* state) {
+  return ToChecksum(XXH3_128bits_digest(state));
+}
 
 }  // namespace
 
 struct SegmentHasher::State {
   void EndLeaf() {
-    AppendLeaf(SumOf(&leaf));
+    AppendLeaf(ChecksumOf(&leaf));
     leaf_bytes = 0;
   }
-  void AppendLeaf(SegmentSum sum) {
-    const LittleEndian encoded = ToLittleEndian(sum);
+  void AppendLeaf(SegmentChecksum checksum) {
+    const LittleEndian encoded = ToLittleEndian(checksum);
     Append(&leaves, encoded.data(), encoded.size());
   }
 
@@ -85,41 +89,41 @@ void SegmentHasher::Update(const void* data, size_t bytes) {
   }
 }
 
-SegmentSum SegmentHasher::Finish() {
+SegmentChecksum SegmentHasher::Finish() {
   if (state_->leaf_bytes > 0) state_->EndLeaf();
-  const SegmentSum sum = SumOf(&state_->leaves);
+  const SegmentChecksum checksum = ChecksumOf(&state_->leaves);
   Reset();
-  return sum;
+  return checksum;
 }
 
-SegmentSum SumBytes(const void* data, size_t bytes) {
-  if (bytes > kSumsAtOnce * kLeafBytes) {
+SegmentChecksum ChecksumBytes(const void* data, size_t bytes) {
+  if (bytes > kChecksumsAtOnce * kLeafBytes) {
     SegmentHasher hasher;
     hasher.Update(data, bytes);
     return hasher.Finish();
   }
   // The common sizes need no state, whose making would cost as much as summing a small segment.
-  std::array<SegmentSum, kSumsAtOnce> leaves;
+  std::array<SegmentChecksum, kChecksumsAtOnce> leaves;
   size_t count = 0;
   for (size_t at = 0; at < bytes; at += kLeafBytes) {
     leaves[count++] =
-        SumOfLeaf(static_cast<const char*>(data) + at, std::min(kLeafBytes, bytes - at));
+        ChecksumOfLeaf(static_cast<const char*>(data) + at, std::min(kLeafBytes, bytes - at));
   }
-  return SumOfLeaves(absl::MakeConstSpan(leaves.data(), count));
+  return ChecksumOfLeaves(absl::MakeConstSpan(leaves.data(), count));
 }
 
-SegmentSum SumPieces(absl::Span<const iovec> pieces, ChecksumAlgorithm checksum) {
+SegmentChecksum ChecksumPieces(absl::Span<const iovec> pieces, ChecksumAlgorithm checksum) {
   if (checksum == ChecksumAlgorithm::kNone) return 0;
-  if (pieces.size() == 1) return SumBytes(pieces[0].iov_base, pieces[0].iov_len);
+  if (pieces.size() == 1) return ChecksumBytes(pieces[0].iov_base, pieces[0].iov_len);
   SegmentHasher hasher;
   for (const iovec& piece : pieces) hasher.Update(piece.iov_base, piece.iov_len);
   return hasher.Finish();
 }
 
-SegmentSum SumOfLeaf(const void* data, size_t bytes) { return Xxh3(data, bytes); }
+SegmentChecksum ChecksumOfLeaf(const void* data, size_t bytes) { return Xxh3(data, bytes); }
 
-SegmentSum SumOfLeaves(absl::Span<const SegmentSum> leaves) {
-  std::array<LittleEndian, kSumsAtOnce> encoded;
+SegmentChecksum ChecksumOfLeaves(absl::Span<const SegmentChecksum> leaves) {
+  std::array<LittleEndian, kChecksumsAtOnce> encoded;
   if (leaves.size() <= encoded.size()) {
     std::transform(leaves.begin(), leaves.end(), encoded.begin(), ToLittleEndian);
     return Xxh3(encoded.data(), leaves.size() * sizeof(LittleEndian));
@@ -128,21 +132,21 @@ SegmentSum SumOfLeaves(absl::Span<const SegmentSum> leaves) {
   // too.
   const auto state = std::make_unique<XXH3_state_t>();
   XXH3_128bits_reset(state.get());
-  for (const SegmentSum leaf : leaves) {
+  for (const SegmentChecksum leaf : leaves) {
     encoded[0] = ToLittleEndian(leaf);
     Append(state.get(), encoded.data(), sizeof(LittleEndian));
   }
-  return SumOf(state.get());
+  return ChecksumOf(state.get());
 }
 
-Digest RootOfSums(absl::Span<const SegmentSum> sums) {
-  std::array<LittleEndian, kSumsAtOnce> encoded;
+Digest RootOfChecksums(absl::Span<const SegmentChecksum> checksums) {
+  std::array<LittleEndian, kChecksumsAtOnce> encoded;
   DigestBuilder builder;
-  while (!sums.empty()) {
-    const absl::Span<const SegmentSum> part = sums.subspan(0, kSumsAtOnce);
+  while (!checksums.empty()) {
+    const absl::Span<const SegmentChecksum> part = checksums.subspan(0, kChecksumsAtOnce);
     std::transform(part.begin(), part.end(), encoded.begin(), ToLittleEndian);
     builder.Update(encoded.data(), part.size() * sizeof(LittleEndian));
-    sums.remove_prefix(part.size());
+    checksums.remove_prefix(part.size());
   }
   return builder.Finish();
 }

@@ -9,13 +9,13 @@
 // (SHA-256 over the little-endian list of all segments' sums) goes to the server once and is the
 // authority for the whole list.
 //
-//   const SegmentSum sum = SumBytes(segment.data(), segment.size());
+//   const SegmentChecksum sum = ChecksumBytes(segment.data(), segment.size());
 //   // The same from leaves that were summed elsewhere:
-//   std::vector<SegmentSum> leaves;
+//   std::vector<SegmentChecksum> leaves;
 //   for (size_t at = 0; at < segment.size(); at += kLeafBytes) {
-//     leaves.push_back(SumOfLeaf(&segment[at], std::min(kLeafBytes, segment.size() - at)));
+//     leaves.push_back(ChecksumOfLeaf(&segment[at], std::min(kLeafBytes, segment.size() - at)));
 //   }
-//   CHECK(SumOfLeaves(leaves) == sum);
+//   CHECK(ChecksumOfLeaves(leaves) == sum);
 #ifndef TH_WEIGHTS_CHECKSUM_H_
 #define TH_WEIGHTS_CHECKSUM_H_
 
@@ -38,7 +38,7 @@ namespace th {
 // the whole segment, which no release has used: it is refused.
 enum class ChecksumAlgorithm : uint8_t { kNone = 0, kXxh3Leaves = 2 };
 
-using SegmentSum = absl::uint128;
+using SegmentChecksum = absl::uint128;
 
 // Bytes of a leaf. With leaves of 8 KiB a processor sums bytes that are in its cache 7 % slower
 // than with one long hash, with 4 KiB 15 % slower; bytes that come from memory at the same rate. A
@@ -55,7 +55,7 @@ class SegmentHasher {
   // Appends `bytes` bytes to the segment.
   void Update(const void* data, size_t bytes);
   // Ends the segment and returns its sum; the next Update() begins another.
-  SegmentSum Finish();
+  SegmentChecksum Finish();
 
  private:
   struct State;
@@ -66,18 +66,18 @@ class SegmentHasher {
 };
 
 // The sum of a segment that lies in one contiguous run of bytes.
-SegmentSum SumBytes(const void* data, size_t bytes);
+SegmentChecksum ChecksumBytes(const void* data, size_t bytes);
 
 // The sum of a segment that lies in `pieces`, in their order; 0 for ChecksumAlgorithm::kNone.
-SegmentSum SumPieces(absl::Span<const iovec> pieces, ChecksumAlgorithm checksum);
+SegmentChecksum ChecksumPieces(absl::Span<const iovec> pieces, ChecksumAlgorithm checksum);
 
 // The sum of one leaf, of at most kLeafBytes.
-SegmentSum SumOfLeaf(const void* data, size_t bytes);
+SegmentChecksum ChecksumOfLeaf(const void* data, size_t bytes);
 // The sum of a segment from the sums of its leaves, in order.
-SegmentSum SumOfLeaves(absl::Span<const SegmentSum> leaves);
+SegmentChecksum ChecksumOfLeaves(absl::Span<const SegmentChecksum> leaves);
 
 // The root of a shard's whole list of sums.
-Digest RootOfSums(absl::Span<const SegmentSum> sums);
+Digest RootOfChecksums(absl::Span<const SegmentChecksum> checksums);
 
 }  // namespace th
 

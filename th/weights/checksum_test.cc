@@ -20,7 +20,7 @@ std::string Ramp(size_t bytes) {
 }
 
 // The definition of the header, computed step by step with the plain functions of xxhash.h.
-SegmentSum Reference(const std::string& data) {
+SegmentChecksum Reference(const std::string& data) {
   std::string leaves;
   for (size_t at = 0; at < data.size(); at += kLeafBytes) {
     XXH128_canonical_t big_endian;
@@ -28,8 +28,8 @@ SegmentSum Reference(const std::string& data) {
         &big_endian, XXH3_128bits(data.data() + at, std::min(kLeafBytes, data.size() - at)));
     leaves.append(std::rbegin(big_endian.digest), std::rend(big_endian.digest));
   }
-  const XXH128_hash_t sum = XXH3_128bits(leaves.data(), leaves.size());
-  return absl::MakeUint128(sum.high64, sum.low64);
+  const XXH128_hash_t checksum = XXH3_128bits(leaves.data(), leaves.size());
+  return absl::MakeUint128(checksum.high64, checksum.low64);
 }
 
 // Lengths on either side of where XXH3 changes its method, of a leaf, and of what is summed at
@@ -89,7 +89,7 @@ TEST(ChecksumTest, LeavesSummedElsewhereGiveTheSameSum) {
 TEST(ChecksumTest, LeavesThatChangePlacesAreNoticed) {
   const std::string data = std::string(kLeafBytes, 'a') + std::string(kLeafBytes, 'b');
   const std::string swapped = std::string(kLeafBytes, 'b') + std::string(kLeafBytes, 'a');
-  EXPECT_NE(SumBytes(data.data(), data.size()), SumBytes(swapped.data(), swapped.size()));
+  EXPECT_NE(ChecksumBytes(data.data(), data.size()), ChecksumBytes(swapped.data(), swapped.size()));
 }
 
 TEST(ChecksumTest, DoesNotDependOnHowTheBytesAreCut) {
@@ -100,28 +100,28 @@ TEST(ChecksumTest, DoesNotDependOnHowTheBytesAreCut) {
       for (size_t begin = 0, piece = first; begin < bytes; begin += piece, piece = 2 * piece + 1) {
         hasher.Update(data.data() + begin, std::min(piece, bytes - begin));
       }
-      EXPECT_EQ(hasher.Finish(), SumBytes(data.data(), bytes)) << bytes << " by " << first;
+      EXPECT_EQ(hasher.Finish(), ChecksumBytes(data.data(), bytes)) << bytes << " by " << first;
     }
   }
 }
 
 TEST(ChecksumTest, PiecesSumAsTheBytesInTheirOrder) {
   std::string data = Ramp(3 * kLeafBytes + 5);
-  const SegmentSum whole = SumBytes(data.data(), data.size());
-  EXPECT_EQ(SumPieces({{data.data(), data.size()}}, ChecksumAlgorithm::kXxh3Leaves), whole);
+  const SegmentChecksum whole = ChecksumBytes(data.data(), data.size());
+  EXPECT_EQ(ChecksumPieces({{data.data(), data.size()}}, ChecksumAlgorithm::kXxh3Leaves), whole);
   const iovec front{data.data(), 7}, middle{data.data() + 7, kLeafBytes},
       back{data.data() + 7 + kLeafBytes, data.size() - 7 - kLeafBytes};
-  EXPECT_EQ(SumPieces({front, middle, back}, ChecksumAlgorithm::kXxh3Leaves), whole);
-  EXPECT_NE(SumPieces({middle, front, back}, ChecksumAlgorithm::kXxh3Leaves), whole);
-  EXPECT_EQ(SumPieces({front, middle, back}, ChecksumAlgorithm::kNone), SegmentSum{0});
+  EXPECT_EQ(ChecksumPieces({front, middle, back}, ChecksumAlgorithm::kXxh3Leaves), whole);
+  EXPECT_NE(ChecksumPieces({middle, front, back}, ChecksumAlgorithm::kXxh3Leaves), whole);
+  EXPECT_EQ(ChecksumPieces({front, middle, back}, ChecksumAlgorithm::kNone), SegmentChecksum{0});
 }
 
 TEST(ChecksumTest, NoticesEveryFlippedBit) {
   std::string data = Ramp(4096);
-  const SegmentSum good = SumBytes(data.data(), data.size());
+  const SegmentChecksum good = ChecksumBytes(data.data(), data.size());
   for (size_t bit = 0; bit < 8 * data.size(); bit += 97) {
     data[bit / 8] = static_cast<char>(data[bit / 8] ^ (1 << bit % 8));
-    EXPECT_NE(SumBytes(data.data(), data.size()), good) << "bit " << bit;
+    EXPECT_NE(ChecksumBytes(data.data(), data.size()), good) << "bit " << bit;
     data[bit / 8] = static_cast<char>(data[bit / 8] ^ (1 << bit % 8));
   }
 }
@@ -131,31 +131,31 @@ TEST(ChecksumTest, HasherBeginsAnotherSegmentOnceOneIsFinished) {
   for (const size_t bytes : {size_t{3}, kLeafBytes, kLeafBytes + 3, size_t{0}, size_t{5}}) {
     const std::string data = Ramp(bytes);
     hasher.Update(data.data(), bytes);
-    EXPECT_EQ(hasher.Finish(), SumBytes(data.data(), bytes)) << bytes;
+    EXPECT_EQ(hasher.Finish(), ChecksumBytes(data.data(), bytes)) << bytes;
   }
 }
 
 TEST(ChecksumTest, RootIsSha256OfLittleEndianSums) {
-  const std::vector<SegmentSum> sums = {absl::MakeUint128(0x1112131415161718, 0x0102030405060708),
-                                        1};
+  const std::vector<SegmentChecksum> checksums = {
+      absl::MakeUint128(0x1112131415161718, 0x0102030405060708), 1};
   const std::string bytes(
       "\x08\x07\x06\x05\x04\x03\x02\x01\x18\x17\x16\x15\x14\x13\x12\x11"
       "\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
       32);
-  EXPECT_EQ(RootOfSums(sums), Sha256(bytes));
-  EXPECT_EQ(RootOfSums({}), Sha256(""));
+  EXPECT_EQ(RootOfChecksums(checksums), Sha256(bytes));
+  EXPECT_EQ(RootOfChecksums({}), Sha256(""));
 }
 
 TEST(ChecksumTest, RootCoversLongLists) {
-  std::vector<SegmentSum> sums(5000, 7);
-  const Digest good = RootOfSums(sums);
+  std::vector<SegmentChecksum> checksums(5000, 7);
+  const Digest good = RootOfChecksums(checksums);
   for (const size_t index : {0u, 63u, 64u, 4999u}) {
-    sums[index] ^= 1;
-    EXPECT_NE(RootOfSums(sums), good) << index;
-    sums[index] ^= 1;
+    checksums[index] ^= 1;
+    EXPECT_NE(RootOfChecksums(checksums), good) << index;
+    checksums[index] ^= 1;
   }
-  sums.pop_back();
-  EXPECT_NE(RootOfSums(sums), good);
+  checksums.pop_back();
+  EXPECT_NE(RootOfChecksums(checksums), good);
 }
 
 }  // namespace

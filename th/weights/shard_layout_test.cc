@@ -395,13 +395,13 @@ TEST(FirstDifferenceTest, NamesTheFirstTensorThatDiffers) {
 TEST(FirstDifferenceTest, NamesWhatDiffersBesidesTensors) {
   ASSERT_OK_AND_ASSIGN(const ShardLayout small, Layout({Bytes("a", 1)}, 4096));
   ASSERT_OK_AND_ASSIGN(const ShardLayout large, Layout({Bytes("a", 1)}, 8192));
-  ASSERT_OK_AND_ASSIGN(const ShardLayout unsummed,
+  ASSERT_OK_AND_ASSIGN(const ShardLayout unchecksummed,
                        ShardLayout::Build({.tensors = {Bytes("a", 1)},
                                            .segment_bytes = 4096,
                                            .checksum = ChecksumAlgorithm::kNone}));
   EXPECT_EQ(FirstDifference(small, large),
             "the segment size is 4096 bytes in the reader's shard, 8192 bytes in the holder's");
-  EXPECT_EQ(FirstDifference(small, unsummed),
+  EXPECT_EQ(FirstDifference(small, unchecksummed),
             "the checksum algorithm is 2 in the reader's shard, 0 in the holder's");
 }
 

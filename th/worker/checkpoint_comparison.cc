@@ -20,39 +20,40 @@ std::string TypeOf(const TensorSpec& spec) {
 }
 
 // The difference between two tensors of one name; empty: none.
-std::string Difference(const SummedTensor& a, const SummedTensor& b) {
+std::string Difference(const ChecksummedTensor& a, const ChecksummedTensor& b) {
   if (a.spec.dtype != b.spec.dtype || a.spec.shape != b.spec.shape) {
     return absl::StrCat(TypeOf(a.spec), " and ", TypeOf(b.spec));
   }
-  if (a.sum == b.sum) return "";
-  return absl::StrCat("other bytes (SHA-256 ", a.sum.ShortHex(), " and ", b.sum.ShortHex(), ")");
+  if (a.checksum == b.checksum) return "";
+  return absl::StrCat("other bytes (SHA-256 ", a.checksum.ShortHex(), " and ",
+                      b.checksum.ShortHex(), ")");
 }
 
 // Sums a shard's byte stream segment by segment, as it comes.
-class SegmentSummer {
+class SegmentChecksummer {
  public:
-  explicit SegmentSummer(const ShardLayout& layout) : layout_(layout) {}
+  explicit SegmentChecksummer(const ShardLayout& layout) : layout_(layout) {}
 
   void Add(const uint8_t* data, uint64_t bytes) {
     while (bytes > 0) {
-      const uint64_t length = layout_.SegmentLength(SegmentIndex(sums_.size()));
+      const uint64_t length = layout_.SegmentLength(SegmentIndex(checksums_.size()));
       const uint64_t taken = std::min(bytes, length - in_segment_);
       hasher_.Update(data, taken);
       data += taken;
       bytes -= taken;
       in_segment_ += taken;
       if (in_segment_ < length) continue;
-      sums_.push_back(hasher_.Finish());
+      checksums_.push_back(hasher_.Finish());
       in_segment_ = 0;
     }
   }
-  const std::vector<SegmentSum>& sums() const { return sums_; }
+  const std::vector<SegmentChecksum>& checksums() const { return checksums_; }
 
  private:
   const ShardLayout& layout_;
   SegmentHasher hasher_;
   uint64_t in_segment_ = 0;
-  std::vector<SegmentSum> sums_;
+  std::vector<SegmentChecksum> checksums_;
 };
 
 absl::Status CheckSameTensor(const TensorSpec& part, const TensorSpec* whole) {
@@ -68,28 +69,29 @@ absl::Status CheckSameTensor(const TensorSpec& part, const TensorSpec* whole) {
 
 }  // namespace
 
-absl::StatusOr<SummedModel> SumFolder(const CheckpointFolder& folder) {
-  SummedModel model;
+absl::StatusOr<ChecksummedModel> ChecksumFolder(const CheckpointFolder& folder) {
+  ChecksummedModel model;
   std::vector<char> bytes;
   for (const TensorSpec& spec : folder.tensors()) {
     bytes.resize(spec.bytes);
     TH_RETURN_IF_ERROR(folder.Read(spec.name, bytes.data()));
-    model[spec.name] = {.spec = spec, .sum = Sha256({bytes.data(), bytes.size()})};
+    model[spec.name] = {.spec = spec, .checksum = Sha256({bytes.data(), bytes.size()})};
   }
   return model;
 }
 
-SummedModel SumMemory(const std::vector<Tensor>& tensors) {
-  SummedModel model;
+ChecksummedModel ChecksumMemory(const std::vector<Tensor>& tensors) {
+  ChecksummedModel model;
   for (const Tensor& tensor : tensors) {
-    model[tensor.name] = {.spec = static_cast<const TensorSpec&>(tensor),
-                          .sum = Sha256({static_cast<const char*>(tensor.data), tensor.bytes})};
+    model[tensor.name] = {
+        .spec = static_cast<const TensorSpec&>(tensor),
+        .checksum = Sha256({static_cast<const char*>(tensor.data), tensor.bytes})};
   }
   return model;
 }
 
-std::vector<std::string> Differences(const SummedModel& model, const std::string& model_name,
-                                     const SummedModel& other, const std::string& other_name) {
+std::vector<std::string> Differences(const ChecksummedModel& model, const std::string& model_name,
+                                     const ChecksummedModel& other, const std::string& other_name) {
   std::vector<std::string> differences;
   for (const auto& [name, tensor] : model) {
     const auto found = other.find(name);
@@ -120,17 +122,17 @@ absl::StatusOr<Digest> RootOfShard(const CheckpointFolder& folder, const ShardLa
     TH_RETURN_IF_ERROR(CheckSameTensor(part, found == specs.end() ? nullptr : found->second));
   }
   if (layout.checksum() == ChecksumAlgorithm::kNone) return Digest();
-  SegmentSummer summer(layout);
+  SegmentChecksummer checksummer(layout);
   std::vector<uint8_t> whole;
   for (const ShardLayout::Storage& storage : layout.storages()) {
     const TensorSpec& part = layout.tensors()[storage.tensor];
     whole.resize(specs[part.name]->bytes);
     TH_RETURN_IF_ERROR(folder.Read(part.name, whole.data()));
     TH_RETURN_IF_ERROR(ForEachRun(part, [&](const ByteRun& run) {
-      summer.Add(whole.data() + run.offset_in_whole, run.bytes);
+      checksummer.Add(whole.data() + run.offset_in_whole, run.bytes);
     }));
   }
-  return RootOfSums(summer.sums());
+  return RootOfChecksums(checksummer.checksums());
 }
 
 }  // namespace th

@@ -19,22 +19,22 @@
 
 namespace th {
 
-struct SummedTensor {
+struct ChecksummedTensor {
   TensorSpec spec;
-  Digest sum;  // SHA-256 of its bytes
+  Digest checksum;  // SHA-256 of its bytes
 };
 // By name.
-using SummedModel = std::map<std::string, SummedTensor>;
+using ChecksummedModel = std::map<std::string, ChecksummedTensor>;
 
 // Reads every tensor once. Errors of CheckpointFolder::Read.
-absl::StatusOr<SummedModel> SumFolder(const CheckpointFolder& folder);
-SummedModel SumMemory(const std::vector<Tensor>& tensors);
+absl::StatusOr<ChecksummedModel> ChecksumFolder(const CheckpointFolder& folder);
+ChecksummedModel ChecksumMemory(const std::vector<Tensor>& tensors);
 
 // A line a tensor that only one side has or that differs in type, shape or bytes; the first
 // kMaxDifferences of them, then how many more there are. Aliases are compared by their bytes.
 inline constexpr size_t kMaxDifferences = 20;
-std::vector<std::string> Differences(const SummedModel& model, const std::string& model_name,
-                                     const SummedModel& other, const std::string& other_name);
+std::vector<std::string> Differences(const ChecksummedModel& model, const std::string& model_name,
+                                     const ChecksummedModel& other, const std::string& other_name);
 
 // The root digest that the folder's tensors would have as this shard. FAILED_PRECONDITION naming
 // the first tensor that the folder lacks or has in another shape or type.

@@ -43,20 +43,22 @@ CheckpointFolder Folder(const std::string& name, const std::vector<Content>& con
   return *std::move(folder);
 }
 
-SummedModel Summed(const std::vector<Content>& contents) {
-  absl::StatusOr<SummedModel> summed = SumFolder(Folder("summed", contents));
-  EXPECT_OK(summed);
-  return *std::move(summed);
+ChecksummedModel Checksummed(const std::vector<Content>& contents) {
+  absl::StatusOr<ChecksummedModel> checksummed = ChecksumFolder(Folder("summed", contents));
+  EXPECT_OK(checksummed);
+  return *std::move(checksummed);
 }
 
 TEST(DifferencesTest, AreNoneBetweenEqualModels) {
-  const SummedModel model = Summed({{"a", "xx"}, {"b", "yyy"}});
+  const ChecksummedModel model = Checksummed({{"a", "xx"}, {"b", "yyy"}});
   EXPECT_THAT(Differences(model, "A", model, "B"), IsEmpty());
 }
 
 TEST(DifferencesTest, NameEveryTensorThatIsMissingOrDiffers) {
-  const SummedModel left = Summed({{"a", "xx"}, {"b", "yyy"}, {"c", "z"}, {"shape", "12"}});
-  const SummedModel right = Summed({{"a", "xx"}, {"b", "yyZ"}, {"d", "z"}, {"shape", "123"}});
+  const ChecksummedModel left =
+      Checksummed({{"a", "xx"}, {"b", "yyy"}, {"c", "z"}, {"shape", "12"}});
+  const ChecksummedModel right =
+      Checksummed({{"a", "xx"}, {"b", "yyZ"}, {"d", "z"}, {"shape", "123"}});
   EXPECT_THAT(
       Differences(left, "LEFT", right, "RIGHT"),
       ElementsAre(HasSubstr("\"b\" differs: other bytes"), HasSubstr("\"c\" is only in LEFT"),
@@ -65,18 +67,18 @@ TEST(DifferencesTest, NameEveryTensorThatIsMissingOrDiffers) {
 }
 
 TEST(DifferencesTest, AreCutOffWithTheirNumber) {
-  SummedModel model;
+  ChecksummedModel model;
   for (int i = 0; i < 50; ++i) model[std::to_string(i)] = {};
   const std::vector<std::string> differences = Differences(model, "A", {}, "B");
   EXPECT_THAT(differences, SizeIs(kMaxDifferences + 1));
   EXPECT_EQ(differences.back(), "and 30 more");
 }
 
-TEST(SumMemoryTest, AgreesWithTheSameBytesOnDisk) {
+TEST(ChecksumMemoryTest, AgreesWithTheSameBytesOnDisk) {
   std::string bytes = "abc";
   Tensor tensor{TensorSpec{.name = "a", .dtype = DType::kU8, .shape = {3}, .bytes = 3}};
   tensor.data = bytes.data();
-  EXPECT_THAT(Differences(SumMemory({tensor}), "memory", Summed({{"a", "abc"}}), "disk"),
+  EXPECT_THAT(Differences(ChecksumMemory({tensor}), "memory", Checksummed({{"a", "abc"}}), "disk"),
               IsEmpty());
 }
 

@@ -102,7 +102,7 @@ absl::Status Publisher::AwaitSealed(absl::Duration timeout) {
   return absl::OkStatus();
 }
 
-void Publisher::AwaitSums(Member& member, absl::Time deadline) {
+void Publisher::AwaitChecksums(Member& member, absl::Time deadline) {
   for (;;) {
     const absl::Duration left = deadline - MonotonicNow();
     if (left <= absl::ZeroDuration() || !member.client->connected()) return;
@@ -113,7 +113,7 @@ void Publisher::AwaitSums(Member& member, absl::Time deadline) {
 
 absl::Status Publisher::Drain(absl::Duration timeout) {
   const absl::Time deadline = MonotonicNow() + timeout;
-  for (Member& member : members_) AwaitSums(member, deadline);
+  for (Member& member : members_) AwaitChecksums(member, deadline);
   absl::Status status = UnpublishAll(std::max(deadline - MonotonicNow(), absl::ZeroDuration()));
   for (Member& member : members_) status.Update(member.client->Leave());
   return status;

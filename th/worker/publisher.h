@@ -78,7 +78,7 @@ class Publisher {
   };
   explicit Publisher(PublisherOptions options) : options_(std::move(options)) {}
   // Until a member's sums are at the server, or that is away: they get nowhere then.
-  static void AwaitSums(Member& member, absl::Time deadline);
+  static void AwaitChecksums(Member& member, absl::Time deadline);
   absl::Status UnpublishAll(absl::Duration drain_timeout);
   absl::Status WhyNotHeld(const Member& member);
 

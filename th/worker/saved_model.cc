@@ -71,9 +71,9 @@ absl::StatusOr<bool> IsSaved(const ModelMemory& model, const VersionInfo& versio
   std::error_code error;
   if (!fs::exists(folder, error) || fs::is_empty(folder, error)) return false;
   TH_ASSIGN_OR_RETURN(const CheckpointFolder checkpoint, CheckpointFolder::Open(folder));
-  TH_ASSIGN_OR_RETURN(const SummedModel there, SumFolder(checkpoint));
+  TH_ASSIGN_OR_RETURN(const ChecksummedModel there, ChecksumFolder(checkpoint));
   const std::vector<std::string> differences =
-      Differences(there, folder, SumMemory(model.tensors()), version.ToString());
+      Differences(there, folder, ChecksumMemory(model.tensors()), version.ToString());
   if (differences.empty()) return true;
   return absl::AlreadyExistsError(absl::StrCat(folder, " is there already and is not version ",
                                                version.ToString(), ": ", differences.front(),

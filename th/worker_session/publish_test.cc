@@ -376,7 +376,7 @@ TEST_F(SealTest, WhatNobodyReadOrWhatIsSealedWaitsForNothing) {
   EXPECT_EQ(State(), BufferState::kWritable);
 }
 
-// The fill stopped what was summing, and the publisher's readers need the sums.
+// The fill stopped what was summing, and the publisher's readers need the checksums.
 TEST_F(SealTest, SummingGoesOnAfterAnUpdateThatWroteNothing) {
   worker.UpdateToFilling(buffer, kSecond, kStep2);
   worker.Handle(event::FillFailed{buffer, absl::UnavailableError("no source")});

@@ -11,9 +11,9 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "th/memory/cuda/device_checksums.h"
 #include "th/memory/cuda/device_memory.h"
 #include "th/memory/cuda/device_pieces.h"
-#include "th/memory/cuda/device_sums.h"
 #include "th/memory/cuda/piece_copier.h"
 #include "th/memory/cuda/stream.h"
 #include "th/memory/cuda/use_count.h"
@@ -56,12 +56,13 @@ class CudaMemoryDevices::Engine {
  public:
   Engine(const CudaDevices* devices, CudaDevice* device) : devices_(*devices), device_(device) {}
 
-  absl::StatusOr<std::vector<SegmentSum>> Sum(absl::Span<const std::vector<DevicePiece>> segments) {
-    const absl::MutexLock lock(&sums_mu_);
-    if (sums_ == nullptr) {
-      TH_ASSIGN_OR_RETURN(sums_, DeviceSums::Create(device_, {}));
+  absl::StatusOr<std::vector<SegmentChecksum>> Checksum(
+      absl::Span<const std::vector<DevicePiece>> segments) {
+    const absl::MutexLock lock(&checksums_mu_);
+    if (checksums_ == nullptr) {
+      TH_ASSIGN_OR_RETURN(checksums_, DeviceChecksums::Create(device_, {}));
     }
-    return sums_->Sum(segments);
+    return checksums_->Checksum(segments);
   }
 
   absl::Status Copy(Direction direction, absl::Span<const HostedPiece> pieces) {
@@ -154,8 +155,8 @@ class CudaMemoryDevices::Engine {
 
   const CudaDevices& devices_;
   CudaDevice* const device_;
-  absl::Mutex sums_mu_;
-  std::unique_ptr<DeviceSums> sums_ ABSL_GUARDED_BY(sums_mu_);
+  absl::Mutex checksums_mu_;
+  std::unique_ptr<DeviceChecksums> checksums_ ABSL_GUARDED_BY(checksums_mu_);
   Lane to_host_;
   Lane to_device_;
 };
@@ -174,7 +175,7 @@ class CudaMemoryDevices::Side final : public DeviceSide {
     devices_->registrations_.DropUnused();
   }
 
-  absl::StatusOr<std::vector<SegmentSum>> Sum(
+  absl::StatusOr<std::vector<SegmentChecksum>> Checksum(
       absl::Span<const std::vector<DeviceRun>> segments) override {
     TH_ASSIGN_OR_RETURN(const UseCount::Use use, BeginUse());
     // By device, in the order of the segments.
@@ -192,16 +193,16 @@ class CudaMemoryDevices::Side final : public DeviceSide {
       device_of.push_back(device);
       pieces[device].push_back(std::move(of_segment));
     }
-    std::vector<std::vector<SegmentSum>> by_device(pieces.size());
+    std::vector<std::vector<SegmentChecksum>> by_device(pieces.size());
     for (size_t device = 0; device < pieces.size(); ++device) {
       if (pieces[device].empty()) continue;
-      TH_ASSIGN_OR_RETURN(by_device[device], devices_->engines_[device]->Sum(pieces[device]));
+      TH_ASSIGN_OR_RETURN(by_device[device], devices_->engines_[device]->Checksum(pieces[device]));
     }
     std::vector<size_t> taken(pieces.size());
-    std::vector<SegmentSum> sums;
-    sums.reserve(segments.size());
-    for (const size_t device : device_of) sums.push_back(by_device[device][taken[device]++]);
-    return sums;
+    std::vector<SegmentChecksum> checksums;
+    checksums.reserve(segments.size());
+    for (const size_t device : device_of) checksums.push_back(by_device[device][taken[device]++]);
+    return checksums;
   }
 
   absl::Status CopyToHost(absl::Span<const DeviceCopy> copies) override {
@@ -325,9 +326,9 @@ absl::StatusOr<std::unique_ptr<DeviceSide>> CudaMemoryDevices::Register(
   return std::make_unique<Side>(shared_from_this(), std::move(registered));
 }
 
-absl::StatusOr<std::vector<SegmentSum>> CudaMemoryDevices::Sum(
+absl::StatusOr<std::vector<SegmentChecksum>> CudaMemoryDevices::Checksum(
     const CudaDevice& device, absl::Span<const std::vector<DevicePiece>> segments) {
-  return engines_[static_cast<size_t>(device.index())]->Sum(segments);
+  return engines_[static_cast<size_t>(device.index())]->Checksum(segments);
 }
 
 absl::Status CudaMemoryDevices::AwaitEvent(absl::string_view device, uintptr_t event,

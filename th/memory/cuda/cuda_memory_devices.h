@@ -44,8 +44,8 @@ class CudaMemoryDevices final : public MemoryDevices,
                           absl::Duration timeout) override;
 
   // The sums of segments whose pieces all lie on `device`, one of devices(); those of its engine.
-  absl::StatusOr<std::vector<SegmentSum>> Sum(const CudaDevice& device,
-                                              absl::Span<const std::vector<DevicePiece>> segments);
+  absl::StatusOr<std::vector<SegmentChecksum>> Checksum(
+      const CudaDevice& device, absl::Span<const std::vector<DevicePiece>> segments);
 
   const CudaDevices& devices() const { return *devices_; }
   RegistrationCache& registrations() { return registrations_; }

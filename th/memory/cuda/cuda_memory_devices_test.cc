@@ -61,8 +61,9 @@ TEST_F(CudaMemoryDevicesTest, BytesGoBothWaysAndAreSummedWhereTheyLie) {
   EXPECT_TRUE(std::equal(host + 500, host + 1277, second.begin()));
   ASSERT_OK(side->CopyToDevice({{{0, 0, 777, host + 500}}}));
   EXPECT_EQ(ReadDevice(a.address(), 777), second);
-  ASSERT_OK_AND_ASSIGN(const auto sums, side->Sum({{{2, 0, 777}}, {{2, 7, 70}}}));
-  EXPECT_THAT(sums, ElementsAre(SumBytes(second.data(), 777), SumBytes(second.data() + 7, 70)));
+  ASSERT_OK_AND_ASSIGN(const auto checksums, side->Checksum({{{2, 0, 777}}, {{2, 7, 70}}}));
+  EXPECT_THAT(checksums,
+              ElementsAre(ChecksumBytes(second.data(), 777), ChecksumBytes(second.data() + 7, 70)));
 }
 
 TEST_F(CudaMemoryDevicesTest, ThousandsOfPiecesAreGatheredAndScattered) {
@@ -134,7 +135,7 @@ TEST_F(CudaMemoryDevicesTest, MappedAnewAtTheSameAddressIsRefused) {
   engine.Map();
   EXPECT_THAT(side->CopyToHost({{{0, 0, engine.bytes(), host.data()}}}),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("not the memory")));
-  EXPECT_THAT(side->Sum({{{0, 0, 100}}}).status(),
+  EXPECT_THAT(side->Checksum({{{0, 0, 100}}}).status(),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("not the memory")));
 }
 

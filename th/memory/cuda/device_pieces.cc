@@ -60,7 +60,7 @@ absl::StatusOr<std::unique_ptr<DeviceKernels>> DeviceKernels::Load(CudaDevice* d
       device->Status(device->driver().ModuleLoadData(&module, KernelsFatbin().data()),
                      "load TensorHub's kernels"));
   std::unique_ptr<DeviceKernels> loaded(new DeviceKernels(device, module));
-  TH_RETURN_IF_ERROR(loaded->Find("th_leaf_sums", &loaded->leaf_sums_));
+  TH_RETURN_IF_ERROR(loaded->Find("th_leaf_checksums", &loaded->leaf_checksums_));
   TH_RETURN_IF_ERROR(loaded->Find("th_gather", &loaded->gather_));
   TH_RETURN_IF_ERROR(loaded->Find("th_scatter", &loaded->scatter_));
   return loaded;
@@ -85,9 +85,9 @@ absl::Status DeviceKernels::Launch(const CudaStream& stream, CUfunction kernel, 
                        kernels::kBlockThreads, arguments);
 }
 
-absl::Status DeviceKernels::SumLeaves(const CudaStream& stream,
-                                      kernels::LeafSumsArguments arguments) const {
-  return Launch(stream, leaf_sums_, arguments.leaf_count, &arguments);
+absl::Status DeviceKernels::ChecksumLeaves(const CudaStream& stream,
+                                           kernels::LeafChecksumsArguments arguments) const {
+  return Launch(stream, leaf_checksums_, arguments.leaf_count, &arguments);
 }
 
 absl::Status DeviceKernels::Gather(const CudaStream& stream,

@@ -56,7 +56,8 @@ class DeviceKernels {
   DeviceKernels& operator=(const DeviceKernels&) = delete;
 
   // Each asks `stream` for the work. The lists lie in device memory.
-  absl::Status SumLeaves(const CudaStream& stream, kernels::LeafSumsArguments arguments) const;
+  absl::Status ChecksumLeaves(const CudaStream& stream,
+                              kernels::LeafChecksumsArguments arguments) const;
   absl::Status Gather(const CudaStream& stream, kernels::CopyPiecesArguments arguments) const;
   absl::Status Scatter(const CudaStream& stream, kernels::CopyPiecesArguments arguments) const;
 
@@ -68,7 +69,7 @@ class DeviceKernels {
 
   CudaDevice* const device_;
   CUmodule const module_;
-  CUfunction leaf_sums_ = nullptr;
+  CUfunction leaf_checksums_ = nullptr;
   CUfunction gather_ = nullptr;
   CUfunction scatter_ = nullptr;
 };

@@ -16,8 +16,8 @@
 #include "testing/status_matchers.h"
 #include "th/memory/cuda/cuda_memory_devices.h"
 #include "th/memory/cuda/cuda_test_fixture.h"
+#include "th/memory/cuda/device_checksums.h"
 #include "th/memory/cuda/device_pieces.h"
-#include "th/memory/cuda/device_sums.h"
 #include "th/memory/cuda/piece_copier.h"
 #include "th/memory/cuda/shared_allocation.h"
 #include "th/memory/cuda/stream.h"
@@ -63,7 +63,7 @@ TEST_F(FailingDriverTest, ADeviceOrHostWithoutRoomIsResourceExhausted) {
   for (const char* function : {"cuMemAlloc", "cuMemHostAlloc"}) {
     for (int skipped = 0; skipped < 3; ++skipped) {
       fake_.Fail(function, CUDA_ERROR_OUT_OF_MEMORY, skipped);
-      EXPECT_THAT(DeviceSums::Create(device_, {}),
+      EXPECT_THAT(DeviceChecksums::Create(device_, {}),
                   StatusIs(absl::StatusCode::kResourceExhausted,
                            AllOf(HasSubstr("allocate"), HasSubstr(device_->pci_address()))));
     }
@@ -77,7 +77,7 @@ TEST_F(FailingDriverTest, ADeviceOrHostWithoutRoomIsResourceExhausted) {
 
 TEST_F(FailingDriverTest, ADeviceWithoutCodeForItIsNamed) {
   fake_.Fail("cuModuleLoadData", CUDA_ERROR_NO_BINARY_FOR_GPU);
-  EXPECT_THAT(DeviceSums::Create(device_, {}),
+  EXPECT_THAT(DeviceChecksums::Create(device_, {}),
               StatusIs(absl::StatusCode::kInternal,
                        AllOf(HasSubstr("load TensorHub's kernels"), HasSubstr("209"))));
   for (int skipped = 0; skipped < 3; ++skipped) {
@@ -125,7 +125,7 @@ TEST_F(FailingDriverTest, AFailedLaunchFailsTheSums) {
   fake_.Fail("cuLaunchKernel", CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
   EXPECT_THAT(sums->Sum({{{memory.get(), 0, 100'000}}}),
               StatusIs(absl::StatusCode::kInternal, HasSubstr("701")));
-  EXPECT_OK(sums->Sum({{{memory.get(), 0, 100'000}}}));
+  EXPECT_OK(checksums->Checksum({{{memory.get(), 0, 100'000}}}));
   EXPECT_OK(memory->Revoke(absl::ZeroDuration())) << "a failed sum still uses the memory";
 }
 

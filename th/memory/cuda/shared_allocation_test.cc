@@ -19,8 +19,8 @@
 #include "gtest/gtest.h"
 #include "testing/status_matchers.h"
 #include "th/memory/cuda/cuda_test_fixture.h"
+#include "th/memory/cuda/device_checksums.h"
 #include "th/memory/cuda/device_memory.h"
-#include "th/memory/cuda/device_sums.h"
 #include "th/memory/cuda/stream.h"
 #include "th/status/status_macros.h"
 #include "th/weights/checksum.h"
@@ -35,7 +35,7 @@ int FetchDescriptor(const ExportedAllocation& exported) {
 }
 
 // The reader's process: prints the sum of the imported memory, and inverts its bytes.
-absl::StatusOr<std::string> ImportInvertAndSum(const std::string& encoded) {
+absl::StatusOr<std::string> ImportInvertAndChecksum(const std::string& encoded) {
   TH_ASSIGN_OR_RETURN(const CudaDriver* driver, CudaDriver::Load(TestDriverPath()));
   TH_ASSIGN_OR_RETURN(const std::unique_ptr<CudaDevices> devices, CudaDevices::Open(driver));
   TH_ASSIGN_OR_RETURN(const ExportedAllocation exported, ExportedAllocation::Decode(encoded));
@@ -45,10 +45,10 @@ absl::StatusOr<std::string> ImportInvertAndSum(const std::string& encoded) {
   TH_ASSIGN_OR_RETURN(
       const std::unique_ptr<DeviceMemory> memory,
       DeviceMemory::Register(*devices, imported->pointer(), imported->bytes() - 100));
-  TH_ASSIGN_OR_RETURN(const std::unique_ptr<DeviceSums> sums,
-                      DeviceSums::Create(&imported->device(), {}));
-  TH_ASSIGN_OR_RETURN(const std::vector<SegmentSum> sum,
-                      sums->Sum({{{memory.get(), 0, memory->bytes()}}}));
+  TH_ASSIGN_OR_RETURN(const std::unique_ptr<DeviceChecksums> checksums,
+                      DeviceChecksums::Create(&imported->device(), {}));
+  TH_ASSIGN_OR_RETURN(const std::vector<SegmentChecksum> checksum,
+                      checksums->Checksum({{{memory.get(), 0, memory->bytes()}}}));
   TH_ASSIGN_OR_RETURN(const CudaStream stream, CudaStream::Create(&imported->device()));
   std::vector<std::byte> bytes(memory->bytes());
   TH_RETURN_IF_ERROR(stream.CopyToHost(bytes.data(), memory->address(), bytes.size()));
@@ -61,14 +61,15 @@ absl::StatusOr<std::string> ImportInvertAndSum(const std::string& encoded) {
     return absl::InternalError("closed twice");
   }
   if (memory->Verify().ok()) return absl::InternalError("closed memory is there still");
-  return absl::StrCat(absl::Hex(absl::Uint128High64(sum[0]), absl::kZeroPad16),
-                      absl::Hex(absl::Uint128Low64(sum[0]), absl::kZeroPad16));
+  return absl::StrCat(absl::Hex(absl::Uint128High64(checksum[0]), absl::kZeroPad16),
+                      absl::Hex(absl::Uint128Low64(checksum[0]), absl::kZeroPad16));
 }
 
 int ReaderMain(const char* exported_hex) {
-  const absl::StatusOr<std::string> sum = ImportInvertAndSum(absl::HexStringToBytes(exported_hex));
-  std::printf("%s\n", sum.ok() ? sum->c_str() : sum.status().ToString().c_str());
-  return sum.ok() ? 0 : 1;
+  const absl::StatusOr<std::string> checksum =
+      ImportInvertAndChecksum(absl::HexStringToBytes(exported_hex));
+  std::printf("%s\n", checksum.ok() ? checksum->c_str() : checksum.status().ToString().c_str());
+  return checksum.ok() ? 0 : 1;
 }
 
 namespace {

@@ -64,7 +64,7 @@ WorkerMessage DrawFalseMessage(SeededRandom* random, const SimulatedWorker& work
     case 3:
       return RankFailed{key, absl::InternalError("invented"), false};
     case 4:
-      return ShardSealed{worker.buffer_id(), version, RootOfSums({random->Next()})};
+      return ShardSealed{worker.buffer_id(), version, RootOfChecksums({random->Next()})};
     case 5:
       return FillProgress{key, version, TooManySegments(worker)};
     case 6:

@@ -144,7 +144,8 @@ ClusterSpec RandomRun::DrawCluster(uint32_t events_per_check) {
   spec.segment_count = 4 + random_.Below(28);
   spec.endpoints = 2;
   spec.stopping_time = kLongestStop;
-  if (spec_.seed % 8 == 0) spec.lists_no_sums_every = 1 + static_cast<uint32_t>(spec_.seed / 8 % 2);
+  if (spec_.seed % 8 == 0)
+    spec.lists_no_checksums_every = 1 + static_cast<uint32_t>(spec_.seed / 8 % 2);
   // A shard takes 0.05 to 1 s over an idle link.
   const double bytes = static_cast<double>(spec.segment_count * spec.segment_bytes);
   spec.fabric.host_rate = bytes * static_cast<double>(1 + random_.Below(20));

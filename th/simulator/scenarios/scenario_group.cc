@@ -18,8 +18,8 @@ StallCause CauseOf(WaitsFor what) {
       return StallCause::kSource;
     case WaitsFor::kBytes:
       return StallCause::kBytes;
-    case WaitsFor::kSums:
-      return StallCause::kSums;
+    case WaitsFor::kChecksums:
+      return StallCause::kChecksums;
     case WaitsFor::kGroup:
       return StallCause::kGroup;
   }

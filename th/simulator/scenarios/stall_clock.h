@@ -20,14 +20,14 @@
 namespace th {
 
 enum class StallCause : uint8_t {
-  kServer,   // which version it is
-  kDrain,    // readers of its own buffer
-  kSource,   // somebody to pull from
-  kBytes,    // the segments
-  kSums,     // the publisher's sums
-  kGroup,    // the other ranks of its group
-  kMembers,  // everybody else in a broadcast
-  kCopy,     // a copy of its own weights
+  kServer,     // which version it is
+  kDrain,      // readers of its own buffer
+  kSource,     // somebody to pull from
+  kBytes,      // the segments
+  kChecksums,  // the publisher's sums
+  kGroup,      // the other ranks of its group
+  kMembers,    // everybody else in a broadcast
+  kCopy,       // a copy of its own weights
 };
 inline constexpr size_t kStallCauses = 8;
 

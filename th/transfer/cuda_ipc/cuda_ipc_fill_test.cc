@@ -92,7 +92,7 @@ TEST_F(CudaIpcFillTest, ARelayHandsOnWhatHasNotAllArrived) {
 TEST_F(CudaIpcFillTest, ASegmentThatIsWrongIsRefused) {
   const auto source = NewNode(11, Memory::kDevice), reader = NewNode(12, Memory::kDevice);
   source->Publish(1);
-  source->shard.SumAll();
+  source->shard.ChecksumAll();
   source->shard.Corrupt(SegmentIndex(4));
   reader->StartFill(PatientReplicatorLimits(), {}, source->shard.Root())
       .SetSources(kFirst, {source->AsSource()});
@@ -108,7 +108,7 @@ TEST_F(CudaIpcFillTest, AGpuThatTakesTooLongIsGivenUpAndNoSourceIsBlamed) {
   const auto patient_reader = NewNode(12, Memory::kDevice);
   const auto reader = NewNode(13, Memory::kDevice, ChecksumAlgorithm::kXxh3Leaves, impatient);
   source->Publish(1);
-  source->shard.SumAll();
+  source->shard.ChecksumAll();
   ExpectThatOnlyImpatienceGivesTheGpuUp(*source, *patient_reader, *reader);
 }
 
@@ -121,7 +121,7 @@ TEST_F(CudaIpcFillTest, WhatAGpuThatWasGivenUpStillWritesIsAwaitedByTheOwner) {
     const auto reader = NewNode(12, into, ChecksumAlgorithm::kXxh3Leaves, impatient);
     Attach(*reader->transport, anything_);
     source->Publish(1);
-    source->shard.SumAll();
+    source->shard.ChecksumAll();
     const Digest root = source->shard.Root();
     fake_.HoldStreams(true);
     reader->StartFill(PatientReplicatorLimits(), {}, root).SetSources(kFirst, {source->AsSource()});
@@ -149,7 +149,7 @@ TEST_F(CudaIpcFillTest, AGpuThatHangsHoldsUpNoOther) {
   const auto source = NewNode(11, Memory::kHost);
   const auto reader = NewNode(12, Memory::kDevice);
   source->Publish(1);
-  source->shard.SumAll();
+  source->shard.ChecksumAll();
   TestShard other(SpecIn(Memory::kOtherDevice));
   Attach(*reader->transport, other);
   TestObserver observer;
@@ -179,7 +179,7 @@ TEST_F(CudaIpcFillTest, WhileCopiesAreUnderWayThereAreSignsOfLifeThatNoSourceSen
   const auto source = NewNode(11, Memory::kDevice, ChecksumAlgorithm::kXxh3Leaves, silent);
   const auto reader = NewNode(12, Memory::kDevice);
   source->Publish(1);
-  source->shard.SumAll();
+  source->shard.ChecksumAll();
   TestSink sink(&reader->shard);
   fake_.HoldStreams(true);
   const auto pull =

@@ -288,7 +288,7 @@ class InPlaceSink : public PullSink {
   }
   void AwaitClosed() { closed_.WaitForNotification(); }
   void OnAdmitted(BufferGeneration, bool) override {}
-  void OnSums(SegmentIndex, absl::Span<const SegmentSum>) override {}
+  void OnChecksums(SegmentIndex, absl::Span<const SegmentChecksum>) override {}
   bool OnSegmentBegins(SegmentIndex segment, std::vector<iovec>*) override {
     ADD_FAILURE() << "segment " << segment.value << " comes as payload";
     return false;
@@ -297,7 +297,7 @@ class InPlaceSink : public PullSink {
     into_->AppendPieces(segment, iov);
     return true;
   }
-  void OnSegment(SegmentIndex segment, SegmentSum sent, SegmentSum computed) override {
+  void OnSegment(SegmentIndex segment, SegmentChecksum sent, SegmentChecksum computed) override {
     EXPECT_EQ(sent, computed) << segment.value;
     absl::MutexLock lock(&mu_);
     ++segments_;

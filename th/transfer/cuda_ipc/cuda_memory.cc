@@ -117,7 +117,7 @@ class RemoteCudaMemory final : public stream::RemoteMemory {
  public:
   RemoteCudaMemory(const stream::Medium::ReadSetup& setup, std::shared_ptr<SharedDevices> shared)
       : fd_(setup.fd),
-        summed_(setup.summed),
+        checksummed_(setup.checksummed),
         begin_device_write_(setup.begin_device_write),
         shared_(std::move(shared)),
         lane_(shared_->NextLane()),
@@ -178,7 +178,7 @@ class RemoteCudaMemory final : public stream::RemoteMemory {
                                                 .into = {into.begin(), into.end()},
                                                 .source = source_,
                                                 .process = *process_,
-                                                .summed = summed_,
+                                                .checksummed = checksummed_,
                                                 .on_end = [bell = bell_] { bell->Ring(); },
                                                 .device_write = std::move(write)});
     shared_->copier().Submit(device, lane_, items_.back().job);
@@ -191,7 +191,8 @@ class RemoteCudaMemory final : public stream::RemoteMemory {
     Item& item = items_.front();
     if (!item.job->ended()) return std::optional<Read>();
     if (!item.control.ok()) CheckEnded();
-    Read read{.status = item.job->status(), .control = std::nullopt, .sum = item.job->sum()};
+    Read read{
+        .status = item.job->status(), .control = std::nullopt, .checksum = item.job->checksum()};
     if (item.control.ok()) {
       read.control = *item.control;
     } else if (read.status.ok() || absl::IsAborted(item.control.status())) {
@@ -271,7 +272,7 @@ class RemoteCudaMemory final : public stream::RemoteMemory {
   }
 
   const int fd_;
-  const bool summed_;
+  const bool checksummed_;
   // As of PullTarget; null: nobody wants to know.
   const std::function<std::shared_ptr<const void>(std::string device)> begin_device_write_;
   const std::shared_ptr<SharedDevices> shared_;

@@ -36,7 +36,7 @@ struct Plan {
 
   std::shared_ptr<CopyJob> job;
   absl::Status status;
-  std::optional<SegmentSum> sum;
+  std::optional<SegmentChecksum> checksum;
   std::vector<Target> targets;
   std::vector<ImportedRange> imported;  // kept until the copies are done
   struct Moves {
@@ -86,10 +86,10 @@ bool CopyJob::Begin() {
 }
 
 // Under the lock, so that nobody who awaits it goes on before on_end has returned.
-void CopyJob::End(absl::Status status, std::optional<SegmentSum> sum) {
+void CopyJob::End(absl::Status status, std::optional<SegmentChecksum> checksum) {
   const absl::MutexLock lock(&mu_);
   status_ = std::move(status);
-  sum_ = sum;
+  checksum_ = checksum;
   state_ = State::kEnded;
   spec_.device_write = nullptr;
   std::exchange(spec_.on_end, nullptr)();
@@ -143,9 +143,9 @@ class CopyBatch {
     CopyBetweenHosts();
     for (CudaDevice* const device : Devices()) CopyWith(device);
     for (const auto& plan : plans_) VerifyUses(*plan);
-    SumOnDevices();
+    ChecksumOnDevices();
     for (std::unique_ptr<Plan>& plan : plans_) {
-      if (plan->status.ok() && WantsSum(*plan)) SumInHost(*plan);
+      if (plan->status.ok() && WantsChecksum(*plan)) ChecksumInHost(*plan);
       End(std::move(plan));
     }
   }
@@ -163,9 +163,11 @@ class CopyBatch {
   void CopyWith(CudaDevice* device);
   absl::Status Ask(DeviceEngine& engine, CudaDevice* device);
   void VerifyUses(Plan& plan);
-  bool WantsSum(const Plan& plan) const { return plan.job->spec_.summed && !plan.sum.has_value(); }
-  void SumOnDevices();
-  void SumInHost(Plan& plan);
+  bool WantsChecksum(const Plan& plan) const {
+    return plan.job->spec_.checksummed && !plan.checksum.has_value();
+  }
+  void ChecksumOnDevices();
+  void ChecksumInHost(Plan& plan);
   absl::Status HashTarget(const Target& target, SegmentHasher* hasher);
   void FailAll(CudaDevice* device, const absl::Status& status);
   static void End(std::unique_ptr<Plan> plan);
@@ -360,38 +362,38 @@ void CopyBatch::VerifyUses(Plan& plan) {
 
 // ---- summing
 
-void CopyBatch::SumOnDevices() {
-  std::map<CudaDevice*, std::vector<Plan*>> summed;
+void CopyBatch::ChecksumOnDevices() {
+  std::map<CudaDevice*, std::vector<Plan*>> checksummed;
   for (const auto& plan : plans_) {
     CudaDevice* const device = plan->OnlyDevice();
-    if (plan->status.ok() && WantsSum(*plan) && device != nullptr) {
-      summed[device].push_back(plan.get());
+    if (plan->status.ok() && WantsChecksum(*plan) && device != nullptr) {
+      checksummed[device].push_back(plan.get());
     }
   }
-  for (const auto& [device, plans] : summed) {
+  for (const auto& [device, plans] : checksummed) {
     std::vector<std::vector<DevicePiece>> segments;
     for (const Plan* const plan : plans) segments.push_back(plan->PiecesOn(device));
     const absl::StatusOr<DeviceEngine*> engine = EngineOf(device);
-    const absl::StatusOr<std::vector<SegmentSum>> sums =
-        engine.ok() ? (*engine)->Sum(segments) : engine.status();
+    const absl::StatusOr<std::vector<SegmentChecksum>> checksums =
+        engine.ok() ? (*engine)->Checksum(segments) : engine.status();
     for (size_t i = 0; i < plans.size(); ++i) {
-      if (sums.ok()) {
-        plans[i]->sum = (*sums)[i];
+      if (checksums.ok()) {
+        plans[i]->checksum = (*checksums)[i];
       } else {
-        plans[i]->status = sums.status();
+        plans[i]->status = checksums.status();
       }
     }
   }
 }
 
 // Sums a segment that lies in the host in part, or on several devices.
-void CopyBatch::SumInHost(Plan& plan) {
+void CopyBatch::ChecksumInHost(Plan& plan) {
   SegmentHasher hasher;
   for (const Target& target : plan.targets) {
     plan.status = HashTarget(target, &hasher);
     if (!plan.status.ok()) return;
   }
-  plan.sum = hasher.Finish();
+  plan.checksum = hasher.Finish();
 }
 
 absl::Status CopyBatch::HashTarget(const Target& target, SegmentHasher* hasher) {
@@ -423,9 +425,9 @@ absl::Status CopyBatch::HashTarget(const Target& target, SegmentHasher* hasher) 
 void CopyBatch::End(std::unique_ptr<Plan> plan) {
   const std::shared_ptr<CopyJob> job = std::move(plan->job);
   absl::Status status = std::move(plan->status);
-  const std::optional<SegmentSum> sum = plan->sum;
+  const std::optional<SegmentChecksum> checksum = plan->checksum;
   plan = nullptr;
-  job->End(std::move(status), sum);
+  job->End(std::move(status), checksum);
 }
 
 // ---- threads

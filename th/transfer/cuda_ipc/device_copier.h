@@ -5,7 +5,7 @@
 //   DeviceCopier copier(devices, kinds, counters, /*lanes=*/2);
 //   auto job = std::make_shared<CopyJob>(CopyJob::Spec{..., .on_end = [bell] { bell->Ring(); }});
 //   copier.Submit(device, lane, job);
-//   ... once the bell has rung: job->status(), job->sum() ...
+//   ... once the bell has rung: job->status(), job->checksum() ...
 //   if (job->Cancel()) ...;  // nothing is written into the destination any more
 //   job->AwaitEnd();         // the same, for whoever may wait for a GPU
 //   job->GiveUp();           // of a GPU that hangs: it is left to write what it will
@@ -70,7 +70,7 @@ class CopyJob {
     std::vector<iovec> into;
     std::shared_ptr<SourceImports> source;
     same_host::PeerMemory process;
-    bool summed = false;
+    bool checksummed = false;
     // On a thread of the copier's, under the job's lock: it must not block nor call the job. Not
     // for a job that was cancelled before it had begun. What it holds is given up when the job
     // ends, though the copier may keep the job for longer.
@@ -93,14 +93,14 @@ class CopyJob {
   void WriteHost(absl::FunctionRef<void()> write);
   // Once it has ended.
   const absl::Status& status() const { return status_; }
-  std::optional<SegmentSum> sum() const { return sum_; }
+  std::optional<SegmentChecksum> checksum() const { return checksum_; }
 
  private:
   friend class CopyBatch;
   friend class DeviceCopier;
   enum class State : uint8_t { kWaiting, kRunning, kEnded };
   bool Begin();
-  void End(absl::Status status, std::optional<SegmentSum> sum);
+  void End(absl::Status status, std::optional<SegmentChecksum> checksum);
 
   Spec spec_;  // as it was made, but for on_end and device_write, which mu_ guards
   uint64_t bytes_ = 0;
@@ -111,7 +111,7 @@ class CopyJob {
   bool given_up_ ABSL_GUARDED_BY(writing_) = false;
   // Written before the end, and read after it.
   absl::Status status_;
-  std::optional<SegmentSum> sum_;
+  std::optional<SegmentChecksum> checksum_;
 };
 
 class DeviceCopier {

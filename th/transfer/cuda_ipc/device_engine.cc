@@ -11,7 +11,7 @@
 namespace th::cuda_ipc {
 namespace {
 
-constexpr DeviceSums::Options kSums{
+constexpr DeviceChecksums::Options kChecksums{
     .leaves = 32768, .gathered_leaves = 2048, .gathered_pieces = 65536};
 
 // Moves that go on from each other on both sides, within the same memory, are one.
@@ -178,12 +178,12 @@ absl::Status DeviceEngine::ToHost(absl::Span<const DeviceMove> moves, WriteHost 
 
 // ---- sums
 
-absl::StatusOr<std::vector<SegmentSum>> DeviceEngine::Sum(
+absl::StatusOr<std::vector<SegmentChecksum>> DeviceEngine::Checksum(
     absl::Span<const std::vector<DevicePiece>> segments) {
-  if (sums_ == nullptr) {
-    TH_ASSIGN_OR_RETURN(sums_, DeviceSums::Create(device_, kSums));
+  if (checksums_ == nullptr) {
+    TH_ASSIGN_OR_RETURN(checksums_, DeviceChecksums::Create(device_, kChecksums));
   }
-  return sums_->Sum(segments);
+  return checksums_->Checksum(segments);
 }
 
 }  // namespace th::cuda_ipc

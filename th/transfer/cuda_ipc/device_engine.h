@@ -16,8 +16,8 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "th/memory/cuda/device.h"
+#include "th/memory/cuda/device_checksums.h"
 #include "th/memory/cuda/device_pieces.h"
-#include "th/memory/cuda/device_sums.h"
 #include "th/memory/cuda/stream.h"
 #include "th/transfer/same_host/peer_memory.h"
 
@@ -60,7 +60,8 @@ class DeviceEngine {
   // Until all that was asked for is done.
   absl::Status Wait() const { return stream_.Synchronize(); }
 
-  absl::StatusOr<std::vector<SegmentSum>> Sum(absl::Span<const std::vector<DevicePiece>> segments);
+  absl::StatusOr<std::vector<SegmentChecksum>> Checksum(
+      absl::Span<const std::vector<DevicePiece>> segments);
 
  private:
   struct Packing {
@@ -81,7 +82,7 @@ class DeviceEngine {
   bool packing_tried_ = false;
   std::optional<Packing> packing_;  // none: the device has no room, or not our kernels
   std::optional<PinnedBuffer> bounce_;
-  std::unique_ptr<DeviceSums> sums_;
+  std::unique_ptr<DeviceChecksums> checksums_;
 };
 
 }  // namespace th::cuda_ipc

@@ -278,8 +278,8 @@ TEST_F(FabricFailuresTest, ARailThatFailsWhileTheListOfSumsIsOwedHandsOverTheLis
   source_->PublishFirst(kFirst);
   pull_ = Open(sink_.get());
   sink_->AwaitAdmitted();
-  pull_->AskSums();
-  sink_->AwaitSums(kFirst);
+  pull_->AskChecksums();
+  sink_->AwaitChecksums(kFirst);
   AwaitPairs(4);
   SilenceLoopback("reader0", true);
   for (uint64_t i = 0; i < 2 * kFirst; i += 4) {  // both connections have some of them
@@ -289,10 +289,10 @@ TEST_F(FabricFailuresTest, ARailThatFailsWhileTheListOfSumsIsOwedHandsOverTheLis
   const uint64_t count = into_->segment_count();
   source_->Hold(kFirst, count);
   pull_->Ask({SegmentIndex(2 * kFirst), SegmentIndex(count)});
-  const std::vector<SegmentSum> sums = sink_->AwaitSums(count);
-  ASSERT_THAT(sums, SizeIs(count));
+  const std::vector<SegmentChecksum> checksums = sink_->AwaitChecksums(count);
+  ASSERT_THAT(checksums, SizeIs(count));
   for (uint64_t i = 0; i < count; ++i) {
-    EXPECT_EQ(sums[i], source_->shard.SumOf(SegmentIndex(i))) << i;
+    EXPECT_EQ(checksums[i], source_->shard.ChecksumOf(SegmentIndex(i))) << i;
   }
   ExpectAllArrives();
 }
@@ -354,7 +354,7 @@ class ServingProcess {
     shard.store()->BeginFill(BufferGeneration(1), {});
     const auto hold = [&shard](uint64_t begin, uint64_t end) {
       for (uint64_t i = begin; i < end; ++i) {
-        shard.store()->MarkHeld(SegmentIndex(i), shard.SumOf(SegmentIndex(i)));
+        shard.store()->MarkHeld(SegmentIndex(i), shard.ChecksumOf(SegmentIndex(i)));
       }
     };
     hold(0, kFirst);

@@ -21,10 +21,10 @@ std::function<void()> GpuLanding::GiveUpSpec() { return std::exchange(spec_, Spe
 
 // on_end is called under the lock, so that nobody who awaits the landing goes on before it has
 // returned.
-void GpuLanding::End(absl::Status status, std::optional<SegmentSum> sum) {
+void GpuLanding::End(absl::Status status, std::optional<SegmentChecksum> checksum) {
   const absl::MutexLock lock(&mu_);
   status_ = std::move(status);
-  sum_ = sum;
+  checksum_ = checksum;
   state_ = State::kEnded;
   GiveUpSpec()();
 }
@@ -75,25 +75,26 @@ void GpuLandings::RunOnDevice(CudaDevice& device, const Batch& batch) {
   const absl::Status flushed = FlushRemoteWrites(device);
   std::vector<std::vector<DevicePiece>> segments;
   for (const auto& landing : batch) {
-    if (landing->spec_.summed) segments.push_back(landing->spec_.pieces);
+    if (landing->spec_.checksummed) segments.push_back(landing->spec_.pieces);
   }
-  absl::StatusOr<std::vector<SegmentSum>> sums = std::vector<SegmentSum>();
-  if (flushed.ok() && !segments.empty()) sums = batch[0]->spec_.gpus->Sum(device, segments);
+  absl::StatusOr<std::vector<SegmentChecksum>> checksums = std::vector<SegmentChecksum>();
+  if (flushed.ok() && !segments.empty())
+    checksums = batch[0]->spec_.gpus->Checksum(device, segments);
   size_t next = 0;
   for (const auto& landing : batch) {
     const GpuLanding::Spec& spec = landing->spec_;
     absl::Status status = flushed;
-    std::optional<SegmentSum> sum;
-    if (status.ok() && spec.summed && sums.ok()) sum = (*sums)[next++];
-    if (status.ok() && spec.summed && !sums.ok()) {
+    std::optional<SegmentChecksum> checksum;
+    if (status.ok() && spec.checksummed && checksums.ok()) checksum = (*checksums)[next++];
+    if (status.ok() && spec.checksummed && !checksums.ok()) {
       // One of the segments is at fault, not all of them.
-      const auto alone = spec.gpus->Sum(device, {spec.pieces});
+      const auto alone = spec.gpus->Checksum(device, {spec.pieces});
       status = alone.status();
-      if (alone.ok()) sum = alone->front();
+      if (alone.ok()) checksum = alone->front();
     }
     // Memory that was freed meanwhile explains every other failure.
     if (absl::Status still = spec.use.Verify(); !still.ok()) status = std::move(still);
-    landing->End(std::move(status), sum);
+    landing->End(std::move(status), checksum);
   }
 }
 

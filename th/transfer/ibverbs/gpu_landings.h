@@ -5,7 +5,7 @@
 //
 //   auto landing = std::make_shared<GpuLanding>(GpuLanding::Spec{..., .on_end = [] { Ring(); }});
 //   landings.Submit(landing);          // once the READs of its bytes have completed
-//   ... once it rang: landing->status(), landing->sum() ...
+//   ... once it rang: landing->status(), landing->checksum() ...
 //   if (landing->Cancel()) ...;        // its memory is not read any more
 //
 // A landing that has begun keeps what it reads: the registrations, their use, the GPU. Whoever
@@ -47,7 +47,7 @@ class GpuLanding {
     std::vector<DevicePiece> pieces;                      // in order, all on one GPU
     // The use of the pieces, begun before the first byte was written.
     PiecesUse use;
-    bool summed = false;
+    bool checksummed = false;
     // Called on the thread of the landings, under the landing's lock: it must not block nor call
     // the landing. It is not called of a landing that was cancelled before it had begun.
     std::function<void()> on_end;
@@ -65,13 +65,13 @@ class GpuLanding {
   const std::string& device_name() const { return device_name_; }
   // Once it has ended.
   const absl::Status& status() const { return status_; }
-  std::optional<SegmentSum> sum() const { return sum_; }
+  std::optional<SegmentChecksum> checksum() const { return checksum_; }
 
  private:
   friend class GpuLandings;
   enum class State : uint8_t { kWaiting, kRunning, kEnded };
   bool Begin();
-  void End(absl::Status status, std::optional<SegmentSum> sum);
+  void End(absl::Status status, std::optional<SegmentChecksum> checksum);
   // Ends the use of the pieces and all else that it was made with, before anybody hears of the end.
   std::function<void()> GiveUpSpec() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -83,7 +83,7 @@ class GpuLanding {
   State state_ ABSL_GUARDED_BY(mu_) = State::kWaiting;
   // Written before kEnded; read by callers once ended() only.
   absl::Status status_;
-  std::optional<SegmentSum> sum_;
+  std::optional<SegmentChecksum> checksum_;
 };
 
 class GpuLandings {

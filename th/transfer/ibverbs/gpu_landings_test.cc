@@ -37,7 +37,7 @@ struct Segment {
     EXPECT_THAT(found, IsOk());
     registration = found->memory;
   }
-  std::shared_ptr<GpuLanding> Landing(bool summed = true) {
+  std::shared_ptr<GpuLanding> Landing(bool checksummed = true) {
     const std::vector<DevicePiece> pieces = {{registration.get(), 0, 7},
                                              {registration.get(), 7, kBytes - 7}};
     auto use = PiecesUse::Begin(registration->device(), pieces);
@@ -46,7 +46,7 @@ struct Segment {
                                                          .memories = {registration},
                                                          .pieces = pieces,
                                                          .use = *std::move(use),
-                                                         .summed = summed,
+                                                         .checksummed = checksummed,
                                                          .on_end = [this] { ended.Notify(); }});
   }
 
@@ -77,7 +77,7 @@ TEST_F(GpuLandingsTest, TheGpuIsFlushedAndTheSumIsThatOfTheHost) {
   landings_.Submit(landing);
   segment.ended.WaitForNotification();
   EXPECT_OK(landing->status());
-  EXPECT_EQ(landing->sum(), SumBytes(segment.bytes.data(), kBytes));
+  EXPECT_EQ(landing->checksum(), ChecksumBytes(segment.bytes.data(), kBytes));
   EXPECT_EQ(fake_.flushes(), before + 1);
   EXPECT_OK(segment.registration->Revoke(absl::ZeroDuration())) << "what has ended uses nothing";
 }
@@ -89,7 +89,7 @@ TEST_F(GpuLandingsTest, WithoutASumItIsFlushedAllTheSame) {
   landings_.Submit(landing);
   segment.ended.WaitForNotification();
   EXPECT_OK(landing->status());
-  EXPECT_FALSE(landing->sum().has_value());
+  EXPECT_FALSE(landing->checksum().has_value());
   EXPECT_EQ(fake_.flushes(), before + 1);
 }
 
@@ -106,10 +106,10 @@ TEST_F(GpuLandingsTest, WhatWaitsIsDoneTogetherEachOnItsGpu) {
   fake_.HoldStreams(false);
   for (Segment* segment : {&first, &second, &third, &other}) segment->ended.WaitForNotification();
   EXPECT_EQ(fake_.flushes(), before + 3) << "one for the first, one a GPU for the others";
-  EXPECT_EQ(busy->sum(), SumBytes(first.bytes.data(), kBytes));
-  EXPECT_EQ(waiting[0]->sum(), SumBytes(second.bytes.data(), kBytes));
-  EXPECT_FALSE(waiting[1]->sum().has_value());
-  EXPECT_EQ(waiting[2]->sum(), SumBytes(other.bytes.data(), kBytes));
+  EXPECT_EQ(busy->checksum(), ChecksumBytes(first.bytes.data(), kBytes));
+  EXPECT_EQ(waiting[0]->checksum(), ChecksumBytes(second.bytes.data(), kBytes));
+  EXPECT_FALSE(waiting[1]->checksum().has_value());
+  EXPECT_EQ(waiting[2]->checksum(), ChecksumBytes(other.bytes.data(), kBytes));
 }
 
 TEST_F(GpuLandingsTest, AGpuThatHangsHoldsUpNoOther) {
@@ -135,13 +135,13 @@ TEST_F(GpuLandingsTest, AFlushThatFailsIsTheLandingsFailure) {
   landings_.Submit(landing);
   segment.ended.WaitForNotification();
   EXPECT_THAT(landing->status(), StatusIs(absl::StatusCode::kInternal, HasSubstr("flush")));
-  EXPECT_FALSE(landing->sum().has_value());
+  EXPECT_FALSE(landing->checksum().has_value());
 }
 
 TEST_F(GpuLandingsTest, MemoryThatWasFreedMeanwhileIsRefusedAndOthersAreNot) {
-  for (const bool summed : {true, false}) {
+  for (const bool checksummed : {true, false}) {
     Segment freed(device_, 1), kept(device_, 2), first(device_, 3);
-    const auto landing = freed.Landing(summed), other = kept.Landing(summed);
+    const auto landing = freed.Landing(checksummed), other = kept.Landing(checksummed);
     device_.Free(freed.memory);
     fake_.HoldStreams(true);
     const uint64_t before = fake_.flushes();

@@ -171,7 +171,7 @@ TEST_F(IbverbsGpuTest, ASegmentThatIsWrongIsRefused) {
   Attach(*source);
   Attach(*reader);
   source->Publish(1);
-  source->shard.SumAll();
+  source->shard.ChecksumAll();
   source->shard.Corrupt(SegmentIndex(4));
   reader->StartFill(PatientReplicatorLimits(), {}, source->shard.Root())
       .SetSources(kFirst, {source->AsSource()});

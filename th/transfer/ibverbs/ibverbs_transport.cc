@@ -79,7 +79,7 @@ class IbverbsMedium final : public stream::Medium {
   std::unique_ptr<stream::RemoteMemory> Read(const ReadSetup& setup) const override {
     return ibverbs::ReadRdmaMemory(
         fabric_, {.number = setup.number,
-                  .summed = setup.summed,
+                  .checksummed = setup.checksummed,
                   .into = setup.into.empty() ? MemoryOwner() : OwnerOf(setup.into)});
   }
   absl::StatusOr<std::unique_ptr<AttachedMemory>> Attach(

@@ -289,7 +289,7 @@ enum class Serves : uint8_t { kAll, kTheFirstSegments };
   shard.FillWith(1);
   shard.store()->Publish(BufferGeneration(1));
   if (serves == Serves::kTheFirstSegments) {
-    shard.SumAll();
+    shard.ChecksumAll();
     SegmentSet held;
     held.Add({SegmentIndex(0), SegmentIndex(8)});
     shard.store()->BeginFill(BufferGeneration(1), held);

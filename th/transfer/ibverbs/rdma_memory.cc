@@ -433,7 +433,7 @@ absl::Status RemoteRdmaMemory::PrepareLanding(GpuDestination destination, Item* 
                                                     .memories = std::move(destination.memories),
                                                     .pieces = std::move(destination.pieces),
                                                     .use = std::move(use),
-                                                    .summed = options_.summed,
+                                                    .checksummed = options_.checksummed,
                                                     .on_end = [bell = bell_] { bell->Ring(); }});
   return absl::OkStatus();
 }
@@ -453,7 +453,7 @@ void RemoteRdmaMemory::TakeLandings() {
       Fail(&item, item.landing->status());
       continue;
     }
-    item.read.sum = item.landing->sum();
+    item.read.checksum = item.landing->checksum();
     item.step = Step::kDone;
     fabric_->counters().gpu_bytes += item.bytes;
   }

@@ -142,9 +142,9 @@ class Fabric {
 
 std::unique_ptr<stream::ServedMemory> ServeRdmaMemory(std::shared_ptr<const Fabric> fabric);
 struct ReadOptions {
-  uint32_t number = 0;  // of the connection within its pull
-  bool summed = false;  // what lands in GPU memory is summed there
-  MemoryOwner into;     // whose memory the destinations are; unset: any that is registered
+  uint32_t number = 0;       // of the connection within its pull
+  bool checksummed = false;  // what lands in GPU memory is summed there
+  MemoryOwner into;          // whose memory the destinations are; unset: any that is registered
 };
 std::unique_ptr<stream::RemoteMemory> ReadRdmaMemory(std::shared_ptr<const Fabric> fabric,
                                                      const ReadOptions& options);

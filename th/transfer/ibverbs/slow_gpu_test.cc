@@ -69,7 +69,7 @@ class SlowGpuTest : public DeviceFillTestBed {
   std::unique_ptr<TestNode> PublishedSource(std::unique_ptr<Transport> transport) {
     auto source = NewNode(11, /*device=*/nullptr, std::move(transport));
     source->Publish(1);
-    source->shard.SumAll();
+    source->shard.ChecksumAll();
     return source;
   }
   PullTarget Target(const TestNode& source) {

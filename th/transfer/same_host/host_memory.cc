@@ -113,7 +113,7 @@ class RemoteHostMemory final : public stream::RemoteMemory {
     mapped_->TrimSoon();
   }
   RemoteHostMemory(const stream::Medium::ReadSetup& setup, std::shared_ptr<MappedMemory> mapped)
-      : fd_(setup.fd), summed_(setup.summed), mapped_(std::move(mapped)) {}
+      : fd_(setup.fd), checksummed_(setup.checksummed), mapped_(std::move(mapped)) {}
 
   absl::StatusOr<std::string> HandleOffer(absl::string_view offer) override {
     MemoryProbe probe;
@@ -220,8 +220,8 @@ class RemoteHostMemory final : public stream::RemoteMemory {
       if (place == nullptr) return false;
       places_.push_back({const_cast<std::byte*>(place), piece.bytes});
     }
-    if (summed_) {
-      read->sum = StreamCopyAndSum(places_, into, &hasher_);
+    if (checksummed_) {
+      read->checksum = StreamCopyAndChecksum(places_, into, &hasher_);
     } else {
       StreamCopyPieces(places_, into);
     }
@@ -239,7 +239,7 @@ class RemoteHostMemory final : public stream::RemoteMemory {
   }
 
   const int fd_;
-  const bool summed_;
+  const bool checksummed_;
   const std::shared_ptr<MappedMemory> mapped_;  // of the transport
   std::optional<PeerMemory> peer_;              // once the probe has succeeded
   std::vector<Range> ranges_;

@@ -250,8 +250,9 @@ TEST(SameHostTransportTest, SharedMemoryOfTheSourceIsReadThroughAMapping) {
   TestHolder holder(store);
   source->AddHolder(kHolderWorker, &holder);
   store->Publish(BufferGeneration(1));
-  store->SumsOf({SegmentIndex(0), SegmentIndex(layout->segment_count())}, layout->segment_count(),
-                /*compute=*/true);
+  store->ChecksumsOf({SegmentIndex(0), SegmentIndex(layout->segment_count())},
+                     layout->segment_count(),
+                     /*compute=*/true);
   ASSERT_EQ(mprotect(data, kArenaAlignment, PROT_NONE), 0);
   TestSink sink(&received);
   auto pull = reader->Open(holder.Target(source->endpoints()[0], layout), &sink);

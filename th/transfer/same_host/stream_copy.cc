@@ -53,7 +53,7 @@ namespace {
 
 // The bytes that are summed at a time: whole leaves, which is fastest, and little enough that
 // buffer, source and destination stay in the first cache.
-constexpr size_t kSummedBytes = 2 * kLeafBytes;
+constexpr size_t kChecksummedBytes = 2 * kLeafBytes;
 
 // Goes through pieces of memory.
 class Cursor {
@@ -90,14 +90,14 @@ void StreamCopyPieces(absl::Span<const iovec> from, absl::Span<const iovec> into
   }
 }
 
-SegmentSum StreamCopyAndSum(absl::Span<const iovec> from, absl::Span<const iovec> into,
-                            SegmentHasher* hasher) {
-  alignas(64) char buffer[kSummedBytes];
+SegmentChecksum StreamCopyAndChecksum(absl::Span<const iovec> from, absl::Span<const iovec> into,
+                                      SegmentHasher* hasher) {
+  alignas(64) char buffer[kChecksummedBytes];
   Cursor source(from), target(into);
   while (true) {
     size_t filled = 0;
-    while (filled < kSummedBytes) {
-      const iovec part = source.Next(kSummedBytes - filled);
+    while (filled < kChecksummedBytes) {
+      const iovec part = source.Next(kChecksummedBytes - filled);
       if (part.iov_len == 0) break;
       std::memcpy(buffer + filled, part.iov_base, part.iov_len);
       filled += part.iov_len;

@@ -21,8 +21,8 @@ void StreamCopyPieces(absl::Span<const iovec> from, absl::Span<const iovec> into
 // Does that, and returns the sum of the bytes as a segment's. They are summed on their way, in a
 // small buffer in the cache: to sum them where they have been copied to would read all of them from
 // memory again. `hasher` is new, or has finished.
-SegmentSum StreamCopyAndSum(absl::Span<const iovec> from, absl::Span<const iovec> into,
-                            SegmentHasher* hasher);
+SegmentChecksum StreamCopyAndChecksum(absl::Span<const iovec> from, absl::Span<const iovec> into,
+                                      SegmentHasher* hasher);
 
 }  // namespace th::same_host
 

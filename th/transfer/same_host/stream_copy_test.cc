@@ -51,14 +51,14 @@ TEST(StreamCopyTest, PiecesArriveAndAreSummedAsOneSegment) {
     for (char& each : from) each = static_cast<char>(random());
     for (const size_t most_from : {100, 5'000, 300'000}) {
       for (const size_t most_into : {77, 20'000, 300'000}) {
-        std::string copied(bytes, '!'), summed(bytes, '!');
+        std::string copied(bytes, '!'), checksummed(bytes, '!');
         const std::vector<iovec> source = Pieces(from, most_from, random);
         StreamCopyPieces(source, Pieces(copied, most_into, random));
         EXPECT_EQ(copied, from);
-        EXPECT_EQ(StreamCopyAndSum(source, Pieces(summed, most_into, random), &hasher),
-                  SumBytes(from.data(), from.size()))
+        EXPECT_EQ(StreamCopyAndChecksum(source, Pieces(checksummed, most_into, random), &hasher),
+                  ChecksumBytes(from.data(), from.size()))
             << bytes << " bytes in pieces of up to " << most_from;
-        EXPECT_EQ(summed, from);
+        EXPECT_EQ(checksummed, from);
       }
     }
   }
@@ -66,7 +66,7 @@ TEST(StreamCopyTest, PiecesArriveAndAreSummedAsOneSegment) {
 
 TEST(StreamCopyTest, ASegmentWithoutBytesHasTheSumOfNone) {
   SegmentHasher hasher;
-  EXPECT_EQ(StreamCopyAndSum({}, {}, &hasher), SumBytes(nullptr, 0));
+  EXPECT_EQ(StreamCopyAndChecksum({}, {}, &hasher), ChecksumBytes(nullptr, 0));
 }
 
 }  // namespace

@@ -132,9 +132,9 @@ absl::StatusOr<Frame> DecodeAsk(const FrameHeader& header) {
   return Ask{{SegmentIndex(header.a), SegmentIndex(header.b)}};
 }
 
-absl::StatusOr<Frame> DecodeAskSums(const FrameHeader& header) {
+absl::StatusOr<Frame> DecodeAskChecksums(const FrameHeader& header) {
   if (header.a >= header.b) return Bad("AskSums for an empty range");
-  return AskSums{{SegmentIndex(header.a), SegmentIndex(header.b)}};
+  return AskChecksums{{SegmentIndex(header.a), SegmentIndex(header.b)}};
 }
 
 absl::StatusOr<Frame> DecodeAdmitted(const FrameHeader& header, absl::string_view body) {
@@ -151,7 +151,7 @@ absl::StatusOr<Frame> DecodeAdmitted(const FrameHeader& header, absl::string_vie
 absl::StatusOr<Frame> DecodeLocated(const FrameHeader& header, absl::string_view body) {
   if (body.size() % kLocatedPieceBytes != 0) return Bad("Located ends within a piece");
   Located located{.segment = SegmentIndex(header.a),
-                  .sum = absl::MakeUint128(header.d, header.b),
+                  .checksum = absl::MakeUint128(header.d, header.b),
                   .generation = BufferGeneration(header.c),
                   .pieces = {}};
   located.pieces.reserve(body.size() / kLocatedPieceBytes);
@@ -166,18 +166,19 @@ absl::StatusOr<Frame> DecodeLocated(const FrameHeader& header, absl::string_view
   return located;
 }
 
-absl::StatusOr<Frame> DecodeSums(const FrameHeader& header, absl::string_view body) {
-  if (header.b == 0 || header.b > kMaxSumsInFrame) {
-    return Bad(absl::StrCat("Sums with ", header.b, " sums, which may be 1 to ", kMaxSumsInFrame));
+absl::StatusOr<Frame> DecodeChecksums(const FrameHeader& header, absl::string_view body) {
+  if (header.b == 0 || header.b > kMaxChecksumsInFrame) {
+    return Bad(
+        absl::StrCat("Sums with ", header.b, " sums, which may be 1 to ", kMaxChecksumsInFrame));
   }
-  if (body.size() < header.b * kSumBytes) return Bad("Sums is too short");
-  Sums sums{.first = SegmentIndex(header.a), .generation = BufferGeneration(header.c)};
+  if (body.size() < header.b * kChecksumBytes) return Bad("Sums is too short");
+  Checksums checksums{.first = SegmentIndex(header.a), .generation = BufferGeneration(header.c)};
   Reader reader(body);
   for (uint64_t i = 0; i < header.b; ++i) {
     const uint64_t low = reader.Number(8);
-    sums.sums.push_back(absl::MakeUint128(reader.Number(8), low));
+    checksums.checksums.push_back(absl::MakeUint128(reader.Number(8), low));
   }
-  return sums;
+  return checksums;
 }
 
 }  // namespace
@@ -266,21 +267,21 @@ std::string Encode(const Finish&) {
   return Framed({.type = FrameType::kFinish, .flags = kMayBeSkipped}, "");
 }
 
-std::string Encode(const AskSums& ask) {
-  return Framed({.type = FrameType::kAskSums, .a = ask.range.begin.value, .b = ask.range.end.value},
-                "");
+std::string Encode(const AskChecksums& ask) {
+  return Framed(
+      {.type = FrameType::kAskChecksums, .a = ask.range.begin.value, .b = ask.range.end.value}, "");
 }
 
-std::string Encode(const Sums& sums) {
+std::string Encode(const Checksums& checksums) {
   Writer body;
-  for (const SegmentSum sum : sums.sums) {
-    body.Number(absl::Uint128Low64(sum), 8);
-    body.Number(absl::Uint128High64(sum), 8);
+  for (const SegmentChecksum checksum : checksums.checksums) {
+    body.Number(absl::Uint128Low64(checksum), 8);
+    body.Number(absl::Uint128High64(checksum), 8);
   }
-  return Framed({.type = FrameType::kSums,
-                 .a = sums.first.value,
-                 .b = sums.sums.size(),
-                 .c = sums.generation.value},
+  return Framed({.type = FrameType::kChecksums,
+                 .a = checksums.first.value,
+                 .b = checksums.checksums.size(),
+                 .c = checksums.generation.value},
                 body.Take());
 }
 
@@ -297,9 +298,9 @@ std::string Encode(const Located& located) {
   }
   return Framed({.type = FrameType::kLocated,
                  .a = located.segment.value,
-                 .b = absl::Uint128Low64(located.sum),
+                 .b = absl::Uint128Low64(located.checksum),
                  .c = located.generation.value,
-                 .d = absl::Uint128High64(located.sum)},
+                 .d = absl::Uint128High64(located.checksum)},
                 body.Take());
 }
 
@@ -319,9 +320,9 @@ RawHeader EncodeSegmentHeader(const SegmentHeader& segment) {
   return EncodeHeader({.type = FrameType::kSegment,
                        .body_bytes = segment.bytes,
                        .a = segment.segment.value,
-                       .b = absl::Uint128Low64(segment.sum),
+                       .b = absl::Uint128Low64(segment.checksum),
                        .c = segment.generation.value,
-                       .d = absl::Uint128High64(segment.sum)});
+                       .d = absl::Uint128High64(segment.checksum)});
 }
 
 absl::StatusOr<Frame> DecodeFrame(const FrameHeader& header, absl::string_view body) {
@@ -345,10 +346,10 @@ absl::StatusOr<Frame> DecodeFrame(const FrameHeader& header, absl::string_view b
       return Close{std::string(Cut(body))};
     case FrameType::kFinish:
       return Finish{};
-    case FrameType::kAskSums:
-      return DecodeAskSums(header);
-    case FrameType::kSums:
-      return DecodeSums(header, body);
+    case FrameType::kAskChecksums:
+      return DecodeAskChecksums(header);
+    case FrameType::kChecksums:
+      return DecodeChecksums(header, body);
     case FrameType::kMemory:
       return Memory{std::string(body)};
     case FrameType::kLocated:
@@ -384,7 +385,7 @@ absl::StatusOr<std::optional<Frame>> FrameParser::Next() {
 ProtocolHello OwnHello() {
   return {.min_version = kMinDataProtocolVersion,
           .max_version = kDataProtocolVersion,
-          .features = kListsSums | kAnswersAskMapping,
+          .features = kListsChecksums | kAnswersAskMapping,
           .software = kSoftware};
 }
 

@@ -53,8 +53,8 @@ enum class FrameType : uint8_t {
   kAlive = 7,
   kClose = 8,
   kFinish = 9,
-  kAskSums = 10,
-  kSums = 11,
+  kAskChecksums = 10,
+  kChecksums = 11,
   kMemory = 12,
   kLocated = 13,
   kLanded = 14,
@@ -62,14 +62,14 @@ enum class FrameType : uint8_t {
   kMapping = 16,
 };
 inline constexpr uint8_t kMayBeSkipped = 1;  // a flag
-// A bit of Hello's features: a source with it answers AskSums.
-inline constexpr uint64_t kListsSums = 1;
+// A bit of Hello's features: a source with it answers AskChecksums.
+inline constexpr uint64_t kListsChecksums = 1;
 // Another bit: a source with it answers AskMapping.
 inline constexpr uint64_t kAnswersAskMapping = 2;
 // The most that a Mapping says: the places of a shard whose every tensor lies by itself.
 inline constexpr uint32_t kMaxMappingBytes = 4 << 20;
-inline constexpr size_t kSumBytes = 16;
-inline constexpr size_t kMaxSumsInFrame = kMaxControlBodyBytes / kSumBytes;
+inline constexpr size_t kChecksumBytes = 16;
+inline constexpr size_t kMaxChecksumsInFrame = kMaxControlBodyBytes / kChecksumBytes;
 
 struct FrameHeader {
   FrameType type = FrameType::kAlive;  // possibly unknown, when it may be skipped
@@ -122,7 +122,7 @@ struct Ask {
 struct SegmentHeader {
   SegmentIndex segment;
   uint32_t bytes = 0;
-  SegmentSum sum = 0;
+  SegmentChecksum checksum = 0;
   BufferGeneration generation;
 };
 struct Alive {};
@@ -133,15 +133,15 @@ struct Close {
 // Close. May be skipped.
 struct Finish {};
 // The reader asks for the sums of these segments, once a connection. Only of a source with
-// kListsSums.
-struct AskSums {
+// kListsChecksums.
+struct AskChecksums {
   SegmentRange range;
 };
-// The next ones of these, as they become known: at least one, at most kMaxSumsInFrame.
-struct Sums {
+// The next ones of these, as they become known: at least one, at most kMaxChecksumsInFrame.
+struct Checksums {
   SegmentIndex first;
   BufferGeneration generation;
-  std::vector<SegmentSum> sums;
+  std::vector<SegmentChecksum> checksums;
 };
 // The words of the two ends of a transport that reads memory (remote_memory.h): the source says
 // them right after its Hello, the reader in answer.
@@ -158,7 +158,7 @@ struct Located {
     friend bool operator==(const Piece&, const Piece&) = default;
   };
   SegmentIndex segment;
-  SegmentSum sum = 0;
+  SegmentChecksum checksum = 0;
   BufferGeneration generation;
   std::vector<Piece> pieces;  // at most kMaxLocatedPieces
 };
@@ -178,8 +178,9 @@ struct Mapping {
 };
 struct Skipped {};
 
-using Frame = std::variant<Hello, Open, Admitted, Refused, Ask, SegmentHeader, Alive, Close, Finish,
-                           AskSums, Sums, Memory, Located, Landed, AskMapping, Mapping, Skipped>;
+using Frame =
+    std::variant<Hello, Open, Admitted, Refused, Ask, SegmentHeader, Alive, Close, Finish,
+                 AskChecksums, Checksums, Memory, Located, Landed, AskMapping, Mapping, Skipped>;
 
 std::string Encode(const Hello& hello);
 std::string Encode(const Open& open);
@@ -189,8 +190,8 @@ std::string Encode(const Ask& ask);
 std::string Encode(const Alive& alive);
 std::string Encode(const Close& close);
 std::string Encode(const Finish& finish);
-std::string Encode(const AskSums& ask);
-std::string Encode(const Sums& sums);
+std::string Encode(const AskChecksums& ask);
+std::string Encode(const Checksums& checksums);
 std::string Encode(const Memory& memory);
 std::string Encode(const Located& located);
 std::string Encode(const Landed& landed);

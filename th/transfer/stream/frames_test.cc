@@ -99,7 +99,7 @@ absl::StatusOr<Frame> DecodeWhole(const std::string& bytes) {
 
 TEST(FramesTest, LocatedCarriesAsManyPiecesAsASegmentMayHaveHere) {
   Located located{.segment = SegmentIndex(3),
-                  .sum = absl::MakeUint128(5, 6),
+                  .checksum = absl::MakeUint128(5, 6),
                   .generation = BufferGeneration(7),
                   .pieces = {}};
   for (uint64_t i = 0; i < kMaxLocatedPieces; ++i)
@@ -108,7 +108,7 @@ TEST(FramesTest, LocatedCarriesAsManyPiecesAsASegmentMayHaveHere) {
   ASSERT_OK(got.status());
   const auto& decoded = std::get<Located>(*got);
   EXPECT_EQ(decoded.segment, located.segment);
-  EXPECT_EQ(decoded.sum, located.sum);
+  EXPECT_EQ(decoded.checksum, located.checksum);
   EXPECT_EQ(decoded.generation, located.generation);
   EXPECT_EQ(decoded.pieces, located.pieces);
   located.pieces.push_back({1, 1});
@@ -136,19 +136,20 @@ TEST(FramesTest, PlacesInMemoryAreNoRequest) {
 
 TEST(FramesTest, SumsCarryTheListOfARange) {
   const SegmentRange range{SegmentIndex(3), SegmentIndex(1'000'000'000'000)};
-  EXPECT_EQ(RoundTrip<AskSums>(Encode(AskSums{range})).range, range);
-  Sums sums{.first = SegmentIndex(3), .generation = BufferGeneration(7)};
-  for (uint64_t i = 0; i < kMaxSumsInFrame; ++i) sums.sums.push_back(absl::MakeUint128(~i, i));
-  const Sums got = RoundTrip<Sums>(Encode(sums));
-  EXPECT_EQ(got.first, sums.first);
-  EXPECT_EQ(got.generation, sums.generation);
-  EXPECT_EQ(got.sums, sums.sums);
+  EXPECT_EQ(RoundTrip<AskChecksums>(Encode(AskChecksums{range})).range, range);
+  Checksums checksums{.first = SegmentIndex(3), .generation = BufferGeneration(7)};
+  for (uint64_t i = 0; i < kMaxChecksumsInFrame; ++i)
+    checksums.checksums.push_back(absl::MakeUint128(~i, i));
+  const Checksums got = RoundTrip<Checksums>(Encode(checksums));
+  EXPECT_EQ(got.first, checksums.first);
+  EXPECT_EQ(got.generation, checksums.generation);
+  EXPECT_EQ(got.checksums, checksums.checksums);
 }
 
 TEST(FramesTest, SumsThatAreNotWhatTheySayAreRefused) {
-  const Sums sums{.first = SegmentIndex(3), .sums = {1, 2}};
+  const Checksums checksums{.first = SegmentIndex(3), .checksums = {1, 2}};
   for (const uint8_t count : {0, 3}) {
-    std::string bytes = Encode(sums);
+    std::string bytes = Encode(checksums);
     bytes[16] = static_cast<char>(count);
     FrameParser parser;
     parser.Append(bytes);
@@ -165,7 +166,7 @@ TEST(FramesTest, SegmentHeaderCarriesSumAndGeneration) {
   const SegmentHeader& got = std::get<SegmentHeader>(frame);
   EXPECT_EQ(got.segment, header.segment);
   EXPECT_EQ(got.bytes, header.bytes);
-  EXPECT_EQ(got.sum, header.sum);
+  EXPECT_EQ(got.checksum, header.checksum);
   EXPECT_EQ(got.generation, header.generation);
 }
 

@@ -40,7 +40,8 @@ std::variant<LocatedReads::Answer, LocatedReads::Failure> LocatedReads::Finish(
   moved_at_ = now;
   return Answer{.segment = reading.segment,
                 .landed = true,
-                .computed = read.sum.has_value() ? *read.sum : SumPieces(reading.into, checksum_)};
+                .computed = read.checksum.has_value() ? *read.checksum
+                                                      : ChecksumPieces(reading.into, checksum_)};
 }
 
 absl::Status LocatedReads::CheckControl(const RemoteMemory::Read::Control& control) const {

@@ -45,8 +45,8 @@ class LocatedReads {
   // A segment that the reader answers with Landed now.
   struct Answer {
     SegmentHeader segment;
-    bool landed = false;      // false: nobody wanted it, and its bytes are 0
-    SegmentSum computed = 0;  // of what has landed
+    bool landed = false;           // false: nobody wanted it, and its bytes are 0
+    SegmentChecksum computed = 0;  // of what has landed
   };
   // The reason why no read counts any more.
   struct Failure {

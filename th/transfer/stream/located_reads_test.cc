@@ -75,16 +75,16 @@ TEST_F(LocatedReadsTest, WhatHasLandedIsSummedWhereItLiesAndAnswered) {
   EXPECT_TRUE(answer.landed);
   EXPECT_EQ(answer.segment.segment, SegmentIndex(4));
   EXPECT_EQ(answer.segment.bytes, 16u);
-  EXPECT_EQ(answer.computed, SumBytes(bytes_.data(), bytes_.size()));
+  EXPECT_EQ(answer.computed, ChecksumBytes(bytes_.data(), bytes_.size()));
   EXPECT_TRUE(reads_.empty());
 }
 
 // Its destination may be memory of a GPU.
 TEST_F(LocatedReadsTest, TheSumOfWhoeverHasReadIsTaken) {
   Start(0);
-  const auto ended =
-      reads_.Finish({.status = absl::OkStatus(), .control = kSame, .sum = SegmentSum(9)}, At(0));
-  EXPECT_EQ(std::get<LocatedReads::Answer>(ended).computed, SegmentSum(9));
+  const auto ended = reads_.Finish(
+      {.status = absl::OkStatus(), .control = kSame, .checksum = SegmentChecksum(9)}, At(0));
+  EXPECT_EQ(std::get<LocatedReads::Answer>(ended).computed, SegmentChecksum(9));
 }
 
 TEST_F(LocatedReadsTest, ASkippedSegmentIsNotReadAndAnsweredInItsTurn) {

@@ -142,7 +142,7 @@ class LostMemoryTest : public ::testing::Test {
   }
   void Arrives(uint64_t segment) {
     const SegmentIndex index(segment);
-    published_.store()->MarkHeld(index, published_.SumOf(index));
+    published_.store()->MarkHeld(index, published_.ChecksumOf(index));
   }
   // The first connection owes `first`, so that the next are asked of the second once it is there.
   // Returns when segment 0 has come over that, after how many segments in all.

@@ -45,8 +45,8 @@ class Medium {
   // The reader's end of a connection that has been made.
   struct ReadSetup {
     int fd = -1;
-    uint32_t number = 0;  // of the connection, within its pull
-    bool summed = false;  // what is read is summed right away
+    uint32_t number = 0;       // of the connection, within its pull
+    bool checksummed = false;  // what is read is summed right away
     // The destination's, as Attach was told of it, for the time of the call; empty: unknown.
     absl::Span<const MemoryRegion> into = {};
     // As of PullTarget.

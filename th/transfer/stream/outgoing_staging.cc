@@ -28,7 +28,7 @@ void OutgoingStaging::StageAhead(const std::shared_ptr<SegmentStore>& store,
     if (copied(segment)) {
       Copy(store, segment, number);
     } else {
-      Sum(store, segment, number);
+      Checksum(store, segment, number);
     }
   }
 }
@@ -54,7 +54,7 @@ std::vector<SegmentIndex> OutgoingStaging::Next(
     if (count >= kMaxSegmentsStaging) return true;
     if (count >= kMinSegmentsStaging && bytes >= kMaxBytesStaging) return true;
     if (store.PlaceOf(segment) == SegmentStore::Place::kHost) return false;
-    if (!copied(segment) && store.IsSummed(segment)) return false;
+    if (!copied(segment) && store.IsChecksummed(segment)) return false;
     if (store.ReadinessOf(segment) != SegmentStore::Readiness::kReady) return false;
     const auto same = [segment](const Staging& staging) { return staging.segment == segment; };
     if (std::any_of(stagings_.begin(), stagings_.end(), same)) return false;
@@ -81,15 +81,15 @@ void OutgoingStaging::Copy(const std::shared_ptr<SegmentStore>& store, SegmentIn
                             }});
 }
 
-void OutgoingStaging::Sum(const std::shared_ptr<SegmentStore>& store, SegmentIndex segment,
-                          uint64_t number) {
-  device_staging_->TakeSum(
+void OutgoingStaging::Checksum(const std::shared_ptr<SegmentStore>& store, SegmentIndex segment,
+                               uint64_t number) {
+  device_staging_->TakeChecksum(
       {.store = store,
        .segment = segment,
        .wanted = wanted_,
-       .done = [loop = loop_, weak = weak_from_this(), number](absl::Status summed) {
-         loop->Post([weak, number, summed = std::move(summed)] {
-           if (const auto self = weak.lock()) self->HandleEnded(number, summed);
+       .done = [loop = loop_, weak = weak_from_this(), number](absl::Status checksummed) {
+         loop->Post([weak, number, checksummed = std::move(checksummed)] {
+           if (const auto self = weak.lock()) self->HandleEnded(number, checksummed);
          });
        }});
 }

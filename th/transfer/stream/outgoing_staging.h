@@ -85,7 +85,7 @@ class OutgoingStaging : public std::enable_shared_from_this<OutgoingStaging> {
   std::vector<SegmentIndex> Next(const SegmentStore& store, const RequestQueue& requests,
                                  absl::FunctionRef<bool(SegmentIndex)> copied) const;
   void Copy(const std::shared_ptr<SegmentStore>& store, SegmentIndex segment, uint64_t number);
-  void Sum(const std::shared_ptr<SegmentStore>& store, SegmentIndex segment, uint64_t number);
+  void Checksum(const std::shared_ptr<SegmentStore>& store, SegmentIndex segment, uint64_t number);
   void HandleCopied(uint64_t number, absl::StatusOr<StagedSegment> staged);
   void HandleEnded(uint64_t number, const absl::Status& status);
   std::deque<Staging>::iterator FindNumber(uint64_t number);

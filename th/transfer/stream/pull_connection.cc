@@ -92,7 +92,7 @@ void PullConnection::FinishConnect() {
   started_at_ = heard_at_ = MonotonicNow();
   Medium::ReadSetup reading{.fd = socket_.fd(),
                             .number = setup_.number,
-                            .summed = setup_.layout->checksum() != ChecksumAlgorithm::kNone};
+                            .checksummed = setup_.layout->checksum() != ChecksumAlgorithm::kNone};
   if (setup_.into != nullptr) reading.into = *setup_.into;
   reading.begin_device_write = setup_.begin_device_write;
   memory_ = setup_.medium->Read(reading);
@@ -162,10 +162,10 @@ void PullConnection::SendAsk(SegmentRange range) {
   Send(Encode(Ask{range}));
 }
 
-void PullConnection::SendAskSums(SegmentRange range) {
-  if (state_ != State::kOpen || !lists_sums_ || !sums_asked_.empty()) return;
-  sums_asked_ = range;
-  if (!sums_asked_.empty()) Send(Encode(AskSums{sums_asked_}));
+void PullConnection::SendAskChecksums(SegmentRange range) {
+  if (state_ != State::kOpen || !lists_checksums_ || !checksums_asked_.empty()) return;
+  checksums_asked_ = range;
+  if (!checksums_asked_.empty()) Send(Encode(AskChecksums{checksums_asked_}));
 }
 
 void PullConnection::SendAskMapping() {
@@ -335,7 +335,7 @@ absl::Status PullConnection::HandleFrame(const Frame& frame) {
     if (std::exchange(greeted_, true)) return absl::InvalidArgumentError("a second Hello");
     const absl::Status agreed = AgreeOnVersion(OwnHello(), hello->hello).status();
     if (!agreed.ok()) Shut(SourceFailure::kRefused, std::string(agreed.message()));
-    lists_sums_ = (hello->hello.features & kListsSums) != 0;
+    lists_checksums_ = (hello->hello.features & kListsChecksums) != 0;
     answers_ask_mapping_ = (hello->hello.features & kAnswersAskMapping) != 0;
     return absl::OkStatus();
   }
@@ -354,8 +354,8 @@ absl::Status PullConnection::HandleFrame(const Frame& frame) {
     return HandleMemory(*memory);
   } else if (const auto* admitted = std::get_if<Admitted>(&frame)) {
     return HandleAdmitted(*admitted);
-  } else if (const auto* sums = std::get_if<Sums>(&frame)) {
-    return TakeSums(*sums);
+  } else if (const auto* checksums = std::get_if<Checksums>(&frame)) {
+    return TakeChecksums(*checksums);
   } else if (const auto* mapping = std::get_if<Mapping>(&frame)) {
     return TakeMapping(*mapping);
   } else if (std::holds_alternative<Alive>(frame)) {
@@ -395,7 +395,7 @@ absl::Status PullConnection::HandleAdmitted(const Admitted& admitted) {
   }
   state_ = State::kOpen;
   generation_ = admitted.generation;
-  owner_->OnConnectionAdmitted(setup_.number, admitted.generation, lists_sums_);
+  owner_->OnConnectionAdmitted(setup_.number, admitted.generation, lists_checksums_);
   return absl::OkStatus();
 }
 
@@ -412,17 +412,18 @@ absl::Status PullConnection::TakeSegment(const SegmentHeader& header) {
   return absl::OkStatus();
 }
 
-absl::Status PullConnection::TakeSums(const Sums& sums) {
-  if (sums.first != sums_asked_.begin || sums.sums.size() > sums_asked_.count()) {
-    return absl::InvalidArgumentError(absl::StrCat("sums from segment ", sums.first.value,
+absl::Status PullConnection::TakeChecksums(const Checksums& checksums) {
+  if (checksums.first != checksums_asked_.begin ||
+      checksums.checksums.size() > checksums_asked_.count()) {
+    return absl::InvalidArgumentError(absl::StrCat("sums from segment ", checksums.first.value,
                                                    " on came, which is not what was asked"));
   }
-  if (sums.generation != generation_) {
-    ShutForGeneration(sums.generation);
+  if (checksums.generation != generation_) {
+    ShutForGeneration(checksums.generation);
     return absl::OkStatus();
   }
-  sums_asked_.begin.value += sums.sums.size();
-  owner_->OnConnectionSums(sums.first, sums.sums);
+  checksums_asked_.begin.value += checksums.checksums.size();
+  owner_->OnConnectionChecksums(checksums.first, checksums.checksums);
   return absl::OkStatus();
 }
 
@@ -478,7 +479,7 @@ bool PullConnection::WantsSegment(const SegmentHeader& header, RemoteMemory* wri
 void PullConnection::FinishSegment() {
   owner_->OnConnectionSegment(
       setup_.number, segment_, landing_,
-      landing_ ? SumPieces(destination_, setup_.layout->checksum()) : SegmentSum(0));
+      landing_ ? ChecksumPieces(destination_, setup_.layout->checksum()) : SegmentChecksum(0));
 }
 
 // ---- out of the source's memory
@@ -491,7 +492,7 @@ absl::Status PullConnection::StartRead(const Located& located) {
   for (const Located::Piece& piece : located.pieces) bytes += piece.bytes;
   const SegmentHeader header{.segment = located.segment,
                              .bytes = static_cast<uint32_t>(std::min<uint64_t>(bytes, UINT32_MAX)),
-                             .sum = located.sum,
+                             .checksum = located.checksum,
                              .generation = located.generation};
   TH_RETURN_IF_ERROR(TakeSegment(header));
   if (header.generation != generation_) {

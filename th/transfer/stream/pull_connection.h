@@ -54,14 +54,15 @@ class PullConnectionOwner {
  public:
   virtual ~PullConnectionOwner() = default;
   virtual void OnConnectionAdmitted(uint32_t connection, BufferGeneration generation,
-                                    bool lists_sums) = 0;
-  virtual void OnConnectionSums(SegmentIndex first, absl::Span<const SegmentSum> sums) = 0;
+                                    bool lists_checksums) = 0;
+  virtual void OnConnectionChecksums(SegmentIndex first,
+                                     absl::Span<const SegmentChecksum> checksums) = 0;
   // `writer`: the bytes can be written to device memory too, where it can; null: they cannot.
   virtual bool OnConnectionSegmentBegins(SegmentIndex segment, RemoteMemory* writer,
                                          std::vector<iovec>* iov) = 0;
   // `landed`: its bytes were wanted; else they were thrown away.
   virtual void OnConnectionSegment(uint32_t connection, const SegmentHeader& header, bool landed,
-                                   SegmentSum computed) = 0;
+                                   SegmentChecksum computed) = 0;
   virtual void OnConnectionAlive() = 0;
   virtual void OnConnectionMapped(absl::StatusOr<std::shared_ptr<const MappedShard>> shard) = 0;
   virtual void OnConnectionDeviceHangs(absl::Status why) = 0;
@@ -98,7 +99,7 @@ class PullConnection : public EventLoop::Handler,
 
   void Start();
   void SendAsk(SegmentRange range);
-  void SendAskSums(SegmentRange range);
+  void SendAskChecksums(SegmentRange range);
   void SendAskMapping();
   void SendFinish();
   void Shut(SourceFailure failure, std::string detail, ConnectionEnd end = ConnectionEnd::kBroken);
@@ -129,7 +130,7 @@ class PullConnection : public EventLoop::Handler,
   absl::Status HandleFrame(const Frame& frame);
   absl::Status HandleMemory(const Memory& memory);
   absl::Status HandleAdmitted(const Admitted& admitted);
-  absl::Status TakeSums(const Sums& sums);
+  absl::Status TakeChecksums(const Checksums& checksums);
   absl::Status TakeMapping(const Mapping& mapping);
   absl::Status BeginSegment(const SegmentHeader& header);
   absl::Status StartRead(const Located& located);
@@ -187,11 +188,11 @@ class PullConnection : public EventLoop::Handler,
   // The source's Close, which came while these are being read: the connection ends after them.
   std::optional<std::string> last_word_;
   BufferGeneration generation_;
-  bool lists_sums_ = false;           // as the source's Hello says
+  bool lists_checksums_ = false;      // as the source's Hello says
   bool answers_ask_mapping_ = false;  // likewise
   bool mapping_asked_ = false;        // and not answered
   RequestQueue asked_;
-  SegmentRange sums_asked_;       // that have not come
+  SegmentRange checksums_asked_;  // that have not come
   absl::Duration longest_pause_;  // that has ended, in which nothing was heard of what was asked
   absl::Time started_at_, heard_at_, reported_alive_at_, opening_tick_at_;
 

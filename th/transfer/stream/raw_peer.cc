@@ -22,10 +22,11 @@ bool AwaitReadable(int fd) {
 // Header and payload.
 std::string SegmentFrame(const testing::TestShard& shard, SegmentIndex segment) {
   const std::string bytes = shard.BytesOf(segment);
-  const RawHeader header = EncodeSegmentHeader({.segment = segment,
-                                                .bytes = static_cast<uint32_t>(bytes.size()),
-                                                .sum = SumBytes(bytes.data(), bytes.size()),
-                                                .generation = BufferGeneration(1)});
+  const RawHeader header =
+      EncodeSegmentHeader({.segment = segment,
+                           .bytes = static_cast<uint32_t>(bytes.size()),
+                           .checksum = ChecksumBytes(bytes.data(), bytes.size()),
+                           .generation = BufferGeneration(1)});
   return std::string(reinterpret_cast<const char*>(header.data()), header.size()) + bytes;
 }
 

@@ -92,7 +92,7 @@ class RemoteMemory {
     std::optional<Control> control;
     // The sum of what has landed, where this end has taken it: it must where a destination is no
     // host memory.
-    std::optional<SegmentSum> sum = std::nullopt;
+    std::optional<SegmentChecksum> checksum = std::nullopt;
     // True where `status` says nothing against the source: its memory cannot be read from here.
     bool lost = false;
   };

@@ -80,7 +80,7 @@ class SourceConnection : public EventLoop::Handler,
   ControlPlace PlaceOfControl();
   absl::Status HandleOpen(const stream::Open& open);
   absl::Status HandleAsk(const Ask& ask);
-  absl::Status HandleAskSums(const AskSums& ask);
+  absl::Status HandleAskChecksums(const AskChecksums& ask);
   absl::Status HandleLanded(const Landed& landed);
   absl::Status HandleAskMapping();
   absl::StatusOr<std::string> MapShard();
@@ -113,7 +113,7 @@ class SourceConnection : public EventLoop::Handler,
   bool PaysUplink() const { return payload_in_outbox_ > 0 && table_->IsCapped(*transfer_); }
   uint64_t TakeUplink(absl::Time now);
   void FillOutbox(uint64_t* budget);
-  bool AppendSums(uint64_t* budget);
+  bool AppendChecksums(uint64_t* budget);
   bool AppendNext(uint64_t* budget);
   bool MayLeave(SegmentIndex segment, Places* places);
   bool LeavesFromACopy(SegmentIndex segment) const;

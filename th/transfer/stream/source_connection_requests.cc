@@ -75,7 +75,7 @@ absl::Status SourceConnection::HandleFrame(const Frame& frame) {
   if (!greeted_) return absl::InvalidArgumentError("the first frame is no Hello");
   if (const auto* open = std::get_if<Open>(&frame)) return HandleOpen(*open);
   if (const auto* ask = std::get_if<Ask>(&frame)) return HandleAsk(*ask);
-  if (const auto* ask = std::get_if<AskSums>(&frame)) return HandleAskSums(*ask);
+  if (const auto* ask = std::get_if<AskChecksums>(&frame)) return HandleAskChecksums(*ask);
   if (const auto* landed = std::get_if<Landed>(&frame)) return HandleLanded(*landed);
   if (const auto* memory = std::get_if<Memory>(&frame)) return HandleMemory(*memory);
   if (std::holds_alternative<AskMapping>(frame)) return HandleAskMapping();
@@ -118,8 +118,8 @@ absl::Status SourceConnection::HandleAsk(const Ask& ask) {
   return absl::OkStatus();
 }
 
-absl::Status SourceConnection::HandleAskSums(const AskSums& ask) {
-  TH_RETURN_IF_ERROR(session_.HandleAskSums(ask.range, MonotonicNow()));
+absl::Status SourceConnection::HandleAskChecksums(const AskChecksums& ask) {
+  TH_RETURN_IF_ERROR(session_.HandleAskChecksums(ask.range, MonotonicNow()));
   StopWaiting();  // they may be known
   return absl::OkStatus();
 }

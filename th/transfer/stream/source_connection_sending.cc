@@ -17,7 +17,7 @@ namespace {
 // others.
 constexpr uint64_t kBytesPerTurn = uint64_t{4} << 20;
 // Limits the sums that one call sends: the list of most shards (DefaultSegmentBytes).
-constexpr uint64_t kSumBytesPerCall = uint64_t{96} << 10;
+constexpr uint64_t kChecksumBytesPerCall = uint64_t{96} << 10;
 
 }  // namespace
 
@@ -104,35 +104,36 @@ void SourceConnection::FillOutbox(uint64_t* budget) {
   }
   // Words go alone, so that they never wait for the uplink.
   if (!outbox_.empty() || wait_ != 0) return;
-  bool sums = false;
-  while (outbox_.bytes_left() < kSumBytesPerCall && AppendSums(budget)) sums = true;
-  if (sums || wait_ != 0) return;
+  bool checksums = false;
+  while (outbox_.bytes_left() < kChecksumBytesPerCall && AppendChecksums(budget)) checksums = true;
+  if (checksums || wait_ != 0) return;
   while (!outbox_.full() && AppendNext(budget) && *budget > 0) continue;
 }
 
 // Appends the next sums, as words. Those that nobody has taken yet are taken while there is nothing
 // else to send, which costs the turn what may be read for them: a list of an unsealed shard may be
 // many gigabytes of it. False when there are none to be sent now.
-bool SourceConnection::AppendSums(uint64_t* budget) {
-  if (session_.sums_requested().empty()) return false;
+bool SourceConnection::AppendChecksums(uint64_t* budget) {
+  if (session_.checksums_requested().empty()) return false;
   SegmentStore& store = *transfer_->store;
   if (store.closed()) {
     session_.HandleBufferClosed();
     return false;
   }
   const bool idle = outbox_.empty() && !store.FirstReady(session_.requests()).has_value();
-  const auto next = session_.PollSums([&store, idle, budget](SegmentRange asked) {
-    std::vector<SegmentSum> known = store.SumsOf(asked, kMaxSumsInFrame, /*compute=*/false);
+  const auto next = session_.PollChecksums([&store, idle, budget](SegmentRange asked) {
+    std::vector<SegmentChecksum> known =
+        store.ChecksumsOf(asked, kMaxChecksumsInFrame, /*compute=*/false);
     if (!known.empty() || !idle) return known;
-    *budget -= std::min(*budget, kBytesSummedAtOnce);
-    return store.SumsOf(asked, kMaxSumsInFrame, /*compute=*/true);
+    *budget -= std::min(*budget, kBytesChecksummedAtOnce);
+    return store.ChecksumsOf(asked, kMaxChecksumsInFrame, /*compute=*/true);
   });
   if (!next.has_value()) {
     if (idle) WaitForSegments();
     return false;
   }
-  outbox_.AddControl(
-      Encode(Sums{.first = next->first, .generation = store.generation(), .sums = next->sums}));
+  outbox_.AddControl(Encode(Checksums{
+      .first = next->first, .generation = store.generation(), .checksums = next->checksums}));
   return true;
 }
 
@@ -162,11 +163,11 @@ bool SourceConnection::AppendNext(uint64_t* budget) {
     return true;
   }
   const uint64_t bytes = store.layout().SegmentLength(*next);
-  const bool summed = store.IsSummed(*next);
+  const bool checksummed = store.IsChecksummed(*next);
   if (served_ != nullptr && !places.has_value()) places = PlacesOf(*next);
   if (places.has_value()) {
     Locate(*next, *std::move(places));
-    if (!summed) *budget -= std::min(*budget, bytes);
+    if (!checksummed) *budget -= std::min(*budget, bytes);
     return true;
   }
   if (store.PlaceOf(*next) != SegmentStore::Place::kHost) {
@@ -175,7 +176,7 @@ bool SourceConnection::AppendNext(uint64_t* budget) {
   }
   outbox_.AddSegment({.segment = *next,
                       .bytes = static_cast<uint32_t>(bytes),
-                      .sum = store.SumOf(*next),
+                      .checksum = store.ChecksumOf(*next),
                       .generation = store.generation()},
                      store);
   payload_in_outbox_ += bytes;
@@ -197,7 +198,7 @@ bool SourceConnection::MayLeave(SegmentIndex segment, Places* places) {
   if (store.ReadinessOf(segment) != SegmentStore::Readiness::kReady) return false;
   if (store.PlaceOf(segment) == SegmentStore::Place::kHost || staging_->IsStaged(segment))
     return true;
-  if (LeavesFromACopy(segment) || !store.IsSummed(segment)) return false;
+  if (LeavesFromACopy(segment) || !store.IsChecksummed(segment)) return false;
   *places = PlacesOf(segment);
   if (places->has_value()) return true;
   not_located_.Add(segment);
@@ -220,7 +221,7 @@ void SourceConnection::SendStaged(SegmentIndex segment) {
   // The generation is the one that the bytes were copied in, whatever the store's is by now.
   outbox_.AddSegment({.segment = segment,
                       .bytes = static_cast<uint32_t>(staged.bytes.size()),
-                      .sum = staged.copied.sum,
+                      .checksum = staged.copied.checksum,
                       .generation = staged.copied.generation},
                      staged.bytes, staged.slot);
   payload_in_outbox_ += staged.bytes.size();
@@ -252,7 +253,7 @@ SourceConnection::Places SourceConnection::PlacesOf(SegmentIndex segment) {
 void SourceConnection::Locate(SegmentIndex segment, std::vector<Located::Piece> places) {
   SegmentStore& store = *transfer_->store;
   const Located located{.segment = segment,
-                        .sum = store.SumOf(segment),
+                        .checksum = store.ChecksumOf(segment),
                         .generation = store.generation(),
                         .pieces = std::move(places)};
   outbox_.AddControl(Encode(located));
@@ -269,8 +270,8 @@ void SourceConnection::WaitForSegments() {
       self->Act();
     });
   };
-  const SegmentRange sums = session_.sums_requested();
-  const auto listed = sums.empty() ? std::nullopt : std::optional(sums.begin);
+  const SegmentRange checksums = session_.checksums_requested();
+  const auto listed = checksums.empty() ? std::nullopt : std::optional(checksums.begin);
   wait_ = transfer_->store->NotifyWhenReady(session_.requests(), wake, listed);
   if (wait_ == 0) wake();  // one became ready in between
 }

@@ -75,25 +75,25 @@ void PullState::Ask(SegmentRange range) {
   }
 }
 
-void PullState::AskSums() {
+void PullState::AskChecksums() {
   absl::MutexLock lock(&mu_);
   if (failure_.has_value()) return;
-  sums_outstanding_ = target_.layout->segment_count();
-  AskSumsLocked();
+  checksums_outstanding_ = target_.layout->segment_count();
+  AskChecksumsLocked();
 }
 
 // Asks the first connection for the list of sums, if it can be asked.
-void PullState::AskSumsLocked() {
-  if (sums_outstanding_ == 0 || sums_from_.has_value() || failure_.has_value()) return;
+void PullState::AskChecksumsLocked() {
+  if (checksums_outstanding_ == 0 || checksums_from_.has_value() || failure_.has_value()) return;
   const uint64_t count = target_.layout->segment_count();
-  const SegmentRange range{SegmentIndex(count - sums_outstanding_), SegmentIndex(count)};
+  const SegmentRange range{SegmentIndex(count - checksums_outstanding_), SegmentIndex(count)};
   for (uint32_t i = 0; i < lanes_.size(); ++i) {
     const auto number = static_cast<uint32_t>((first_ + i) % lanes_.size());
     const Lane& lane = lanes_[number];
     if (!lane.CanBeAsked()) continue;
-    sums_from_ = number;
+    checksums_from_ = number;
     lane.connection->loop().Post(
-        [connection = lane.connection, range] { connection->SendAskSums(range); });
+        [connection = lane.connection, range] { connection->SendAskChecksums(range); });
     return;
   }
 }
@@ -147,11 +147,11 @@ void PullState::AskMoved() {
 // ---- what connections tell
 
 void PullState::OnConnectionAdmitted(uint32_t connection, BufferGeneration generation,
-                                     bool lists_sums) {
+                                     bool lists_checksums) {
   if (!NoteAdmitted(connection, generation)) return;
   AddFurtherLanes(generation);
   absl::MutexLock turn(&sink_turn_);
-  sink_->OnAdmitted(generation, lists_sums);
+  sink_->OnAdmitted(generation, lists_checksums);
 }
 
 bool PullState::NoteAdmitted(uint32_t connection, BufferGeneration generation) {
@@ -165,17 +165,18 @@ bool PullState::NoteAdmitted(uint32_t connection, BufferGeneration generation) {
   }
   lanes_[connection].admitted = true;
   AskMoved();
-  AskSumsLocked();
+  AskChecksumsLocked();
   return false;
 }
 
-void PullState::OnConnectionSums(SegmentIndex first, absl::Span<const SegmentSum> sums) {
+void PullState::OnConnectionChecksums(SegmentIndex first,
+                                      absl::Span<const SegmentChecksum> checksums) {
   {
     absl::MutexLock lock(&mu_);
-    sums_outstanding_ -= std::min<uint64_t>(sums_outstanding_, sums.size());
+    checksums_outstanding_ -= std::min<uint64_t>(checksums_outstanding_, checksums.size());
   }
   absl::MutexLock turn(&sink_turn_);
-  sink_->OnSums(first, sums);
+  sink_->OnChecksums(first, checksums);
 }
 
 void PullState::AddFurtherLanes(BufferGeneration generation) {
@@ -203,7 +204,7 @@ bool PullState::OnConnectionSegmentBegins(SegmentIndex segment, RemoteMemory* wr
 }
 
 void PullState::OnConnectionSegment(uint32_t connection, const SegmentHeader& header, bool landed,
-                                    SegmentSum computed) {
+                                    SegmentChecksum computed) {
   bytes_received_->fetch_add(header.bytes);
   {
     absl::MutexLock lock(&mu_);
@@ -212,7 +213,7 @@ void PullState::OnConnectionSegment(uint32_t connection, const SegmentHeader& he
   }
   if (!landed) return;
   absl::MutexLock turn(&sink_turn_);
-  sink_->OnSegment(header.segment, header.sum, computed);
+  sink_->OnSegment(header.segment, header.checksum, computed);
 }
 
 void PullState::OnConnectionAlive() {
@@ -274,7 +275,7 @@ bool PullState::MoveToOthers(uint32_t connection) {
   if (!others) return false;
   TakeBackFrom(connection);
   AskMoved();
-  AskSumsLocked();
+  AskChecksumsLocked();
   return true;
 }
 
@@ -292,7 +293,7 @@ void PullState::TakeBackFrom(uint32_t connection) {
   Lane& lane = lanes_[connection];
   lane.outstanding.AddOpenTo(&moved_);
   lane.outstanding.Clear();
-  if (sums_from_ == connection) sums_from_.reset();
+  if (checksums_from_ == connection) checksums_from_.reset();
 }
 
 bool PullState::AllClosed() const {

@@ -44,19 +44,20 @@ class PullState : public PullConnectionOwner, public std::enable_shared_from_thi
 
   void Start();
   void Ask(SegmentRange range);
-  void AskSums();
+  void AskChecksums();
   void AskMapping();
   void Finish();
   void Close(SourceFailure failure, std::string detail);
   const std::string& peer() const { return peer_; }
 
   void OnConnectionAdmitted(uint32_t connection, BufferGeneration generation,
-                            bool lists_sums) override;
-  void OnConnectionSums(SegmentIndex first, absl::Span<const SegmentSum> sums) override;
+                            bool lists_checksums) override;
+  void OnConnectionChecksums(SegmentIndex first,
+                             absl::Span<const SegmentChecksum> checksums) override;
   bool OnConnectionSegmentBegins(SegmentIndex segment, RemoteMemory* writer,
                                  std::vector<iovec>* iov) override;
   void OnConnectionSegment(uint32_t connection, const SegmentHeader& header, bool landed,
-                           SegmentSum computed) override;
+                           SegmentChecksum computed) override;
   void OnConnectionAlive() override;
   void OnConnectionMapped(absl::StatusOr<std::shared_ptr<const MappedShard>> shard) override;
   void OnConnectionDeviceHangs(absl::Status why) override;
@@ -82,7 +83,7 @@ class PullState : public PullConnectionOwner, public std::enable_shared_from_thi
   // took over.
   bool NoteAdmitted(uint32_t connection, BufferGeneration generation);
   // Asks for the rest of the list of sums, once somebody can be asked.
-  void AskSumsLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void AskChecksumsLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Asks the connection that owes least; where none can be asked now, the next that can.
   void AskLocked(SegmentRange range) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AskMoved() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -125,8 +126,8 @@ class PullState : public PullConnectionOwner, public std::enable_shared_from_thi
   // one yet.
   SegmentSet moved_ ABSL_GUARDED_BY(mu_);
   std::optional<BufferGeneration> generation_ ABSL_GUARDED_BY(mu_);
-  uint64_t sums_outstanding_ ABSL_GUARDED_BY(mu_) = 0;  // the last ones of the list
-  std::optional<uint32_t> sums_from_
+  uint64_t checksums_outstanding_ ABSL_GUARDED_BY(mu_) = 0;  // the last ones of the list
+  std::optional<uint32_t> checksums_from_
       ABSL_GUARDED_BY(mu_);                              // the connection that was asked for them
   std::optional<Failure> failure_ ABSL_GUARDED_BY(mu_);  // why it ends: nothing is asked any more
   bool closing_ ABSL_GUARDED_BY(mu_) = false;            // every connection was told to close
@@ -139,7 +140,7 @@ class StreamPull : public Pull {
   explicit StreamPull(std::shared_ptr<PullState> state) : state_(std::move(state)) {}
   ~StreamPull() override { Close(); }
   void Ask(SegmentRange range) override { state_->Ask(range); }
-  void AskSums() override { state_->AskSums(); }
+  void AskChecksums() override { state_->AskChecksums(); }
   void AskMapping() override { state_->AskMapping(); }
   void Finish() override { state_->Finish(); }
   void Close() override { state_->Close(SourceFailure::kClosed, "closed by the reader"); }

@@ -192,7 +192,7 @@ class Reader {
     const std::vector<int> descriptors = DescriptorsOf(sockets);
     const auto receive = [&](uint64_t bytes) {
       ReceiveStripes(*contender.settings, descriptors, {shard_.data, bytes},
-                     [&](const char* data, size_t landed) { Sum(data, landed); });
+                     [&](const char* data, size_t landed) { Checksum(data, landed); });
     };
     if (contender.settings) receive(std::min(kWarmUpBytes, options_.bytes));
     const double before = ProcessorSeconds();
@@ -217,10 +217,10 @@ class Reader {
   Endpoint Source() const {
     return {.address = options_.address + ":" + std::to_string(ports_.transport)};
   }
-  void Sum(const char* data, size_t bytes) const {
+  void Checksum(const char* data, size_t bytes) const {
     if (options_.checksum == ChecksumAlgorithm::kNone) return;
-    volatile SegmentSum sum = SumBytes(data, bytes);  // so that it is made
-    static_cast<void>(sum);
+    volatile SegmentChecksum checksum = ChecksumBytes(data, bytes);  // so that it is made
+    static_cast<void>(checksum);
   }
   std::vector<Socket> Connect(const TcpSettings& settings) const {
     std::vector<Socket> sockets;

@@ -128,12 +128,12 @@ TEST(TcpTransportTest, AListThatIsStillToBeSummedHoldsUpNoOtherReader) {
   auto segments = reader->Open(target, &other);
   lister.AwaitAdmitted();
   other.AwaitAdmitted();
-  list->AskSums();
-  lister.AwaitSums(1);
+  list->AskChecksums();
+  lister.AwaitChecksums(1);
   segments->Ask({SegmentIndex(0), SegmentIndex(1)});
   other.AwaitSegments(1);
-  EXPECT_LT(lister.AwaitSums(1).size(), published.segment_count());
-  lister.AwaitSums(published.segment_count());
+  EXPECT_LT(lister.AwaitChecksums(1).size(), published.segment_count());
+  lister.AwaitChecksums(published.segment_count());
   list->Close();
   segments->Close();
   lister.AwaitClosed();

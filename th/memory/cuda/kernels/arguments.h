@@ -24,17 +24,17 @@ struct LeafRun {
 };
 
 // A sum of th/weights/checksum.h.
-struct Sum128 {
+struct Checksum128 {
   uint64_t low;
   uint64_t high;
 };
 
-// Kernel "th_leaf_sums": the sums of all leaves of all runs.
-struct LeafSumsArguments {
+// Kernel "th_leaf_checksums": the sums of all leaves of all runs.
+struct LeafChecksumsArguments {
   uint64_t runs;  // address of LeafRun[run_count], in order of first_leaf
   uint64_t run_count;
   uint64_t leaf_count;  // of all runs together
-  uint64_t sums;        // address of Sum128[leaf_count]
+  uint64_t checksums;   // address of Sum128[leaf_count]
 };
 
 // Memory that is a range of a packed whole.

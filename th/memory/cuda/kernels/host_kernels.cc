@@ -2,7 +2,7 @@
 
 #include "th/memory/cuda/kernels/arguments.h"
 #include "th/memory/cuda/kernels/copy_pieces.h"
-#include "th/memory/cuda/kernels/leaf_sum.h"
+#include "th/memory/cuda/kernels/leaf_checksum.h"
 
 namespace th::kernels {
 namespace {
@@ -19,7 +19,8 @@ void RunOnHost(const void* arguments, uint32_t blocks, const DeviceMemoryOnHost&
 }  // namespace
 
 HostKernel FindHostKernel(std::string_view name) {
-  if (name == "th_leaf_sums") return RunOnHost<LeafSumsArguments, SumLeaves<HostWarp>>;
+  if (name == "th_leaf_checksums")
+    return RunOnHost<LeafChecksumsArguments, ChecksumLeaves<HostWarp>>;
   if (name == "th_gather") {
     return RunOnHost<CopyPiecesArguments, CopyPieces<CopyDirection::kGather, HostWarp>>;
   }

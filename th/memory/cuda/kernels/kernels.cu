@@ -2,7 +2,7 @@
 #include "th/memory/cuda/kernels/arguments.h"
 #include "th/memory/cuda/kernels/copy_pieces.h"
 #include "th/memory/cuda/kernels/device_warp.h"
-#include "th/memory/cuda/kernels/leaf_sum.h"
+#include "th/memory/cuda/kernels/leaf_checksum.h"
 
 namespace th::kernels {
 namespace {
@@ -19,9 +19,9 @@ __device__ uint64_t WarpCount() { return uint64_t{gridDim.x} * kWarpsPerBlock; }
 extern "C" {
 
 __global__ void __launch_bounds__(th::kernels::kBlockThreads)
-    th_leaf_sums(th::kernels::LeafSumsArguments arguments) {
+    th_leaf_checksums(th::kernels::LeafChecksumsArguments arguments) {
   using namespace th::kernels;
-  SumLeaves(DeviceWarp(), arguments, WarpIndex(), WarpCount());
+  ChecksumLeaves(DeviceWarp(), arguments, WarpIndex(), WarpCount());
 }
 
 __global__ void __launch_bounds__(th::kernels::kBlockThreads)

@@ -1,6 +1,6 @@
-// XXH3 with 128 bits and seed 0, as the format of xxHash defines it: the parts of which leaf_sum.h
-// makes the sum of a leaf. On a GPU and on the host the same source; leaf_sum_test.cc compares it
-// with the xxHash library.
+// XXH3 with 128 bits and seed 0, as the format of xxHash defines it: the parts of which
+// leaf_checksum.h makes the sum of a leaf. On a GPU and on the host the same source;
+// leaf_checksum_test.cc compares it with the xxHash library.
 #ifndef TH_MEMORY_CUDA_KERNELS_XXH3_H_
 #define TH_MEMORY_CUDA_KERNELS_XXH3_H_
 
@@ -54,7 +54,7 @@ TH_KERNEL uint64_t Secret(uint32_t offset) {
   return low >> (8 * skipped) | kSecret[offset / 8 + 1] << (64 - 8 * skipped);
 }
 
-TH_KERNEL Sum128 Multiply(uint64_t a, uint64_t b) {
+TH_KERNEL Checksum128 Multiply(uint64_t a, uint64_t b) {
 #ifdef __CUDA_ARCH__
   return {a * b, __umul64hi(a, b)};
 #else
@@ -65,7 +65,7 @@ TH_KERNEL Sum128 Multiply(uint64_t a, uint64_t b) {
 }
 
 TH_KERNEL uint64_t MultiplyAndFold(uint64_t a, uint64_t b) {
-  const Sum128 product = Multiply(a, b);
+  const Checksum128 product = Multiply(a, b);
   return product.low ^ product.high;
 }
 
@@ -108,21 +108,21 @@ struct ShortInput {
     return MultiplyAndFold(Word(offset) ^ Secret(keys), Word(offset + 8) ^ Secret(keys + 8));
   }
   // Mixes the 16 bytes at `a` and the 16 at `b` into `sum`.
-  TH_KERNEL void Mix32(uint32_t a, uint32_t b, uint32_t keys, Sum128* sum) const {
-    sum->low += Mix16(a, keys);
-    sum->low ^= Word(b) + Word(b + 8);
-    sum->high += Mix16(b, keys + 16);
-    sum->high ^= Word(a) + Word(a + 8);
+  TH_KERNEL void Mix32(uint32_t a, uint32_t b, uint32_t keys, Checksum128* checksum) const {
+    checksum->low += Mix16(a, keys);
+    checksum->low ^= Word(b) + Word(b + 8);
+    checksum->high += Mix16(b, keys + 16);
+    checksum->high ^= Word(a) + Word(a + 8);
   }
 };
 
-TH_KERNEL Sum128 OfNothing() {
+TH_KERNEL Checksum128 OfNothing() {
   return {AvalancheOfShortest(Secret(64) ^ Secret(72)),
           AvalancheOfShortest(Secret(80) ^ Secret(88))};
 }
 
 template <typename Warp>
-TH_KERNEL Sum128 Of1To3(const ShortInput<Warp>& in) {
+TH_KERNEL Checksum128 Of1To3(const ShortInput<Warp>& in) {
   const auto byte = [&](uint32_t offset) {
     return uint32_t{in.warp.template Read<uint8_t>(in.address + offset)};
   };
@@ -136,64 +136,64 @@ TH_KERNEL Sum128 Of1To3(const ShortInput<Warp>& in) {
 }
 
 template <typename Warp>
-TH_KERNEL Sum128 Of4To8(const ShortInput<Warp>& in) {
+TH_KERNEL Checksum128 Of4To8(const ShortInput<Warp>& in) {
   const uint64_t low = ReadHalfWord(in.warp, in.address);
   const uint64_t high = ReadHalfWord(in.warp, in.address + in.bytes - 4);
   const uint64_t keyed = (low + (high << 32)) ^ Secret(16) ^ Secret(24);
-  Sum128 sum = Multiply(keyed, kPrime64_1 + (in.bytes << 2));
-  sum.high += sum.low << 1;
-  sum.low ^= sum.high >> 3;
-  sum.low ^= sum.low >> 35;
-  sum.low *= 0x9FB21C651E98DF25;
-  sum.low ^= sum.low >> 28;
-  sum.high = Avalanche(sum.high);
-  return sum;
+  Checksum128 checksum = Multiply(keyed, kPrime64_1 + (in.bytes << 2));
+  checksum.high += checksum.low << 1;
+  checksum.low ^= checksum.high >> 3;
+  checksum.low ^= checksum.low >> 35;
+  checksum.low *= 0x9FB21C651E98DF25;
+  checksum.low ^= checksum.low >> 28;
+  checksum.high = Avalanche(checksum.high);
+  return checksum;
 }
 
 template <typename Warp>
-TH_KERNEL Sum128 Of9To16(const ShortInput<Warp>& in) {
+TH_KERNEL Checksum128 Of9To16(const ShortInput<Warp>& in) {
   const uint64_t low = in.Word(0);
   uint64_t high = in.Word(in.bytes - 8);
-  Sum128 sum = Multiply(low ^ high ^ Secret(32) ^ Secret(40), kPrime64_1);
-  sum.low += uint64_t{in.bytes - 1} << 54;
+  Checksum128 checksum = Multiply(low ^ high ^ Secret(32) ^ Secret(40), kPrime64_1);
+  checksum.low += uint64_t{in.bytes - 1} << 54;
   high ^= Secret(48) ^ Secret(56);
-  sum.high += high + (high & 0xffffffff) * (kPrime32_2 - 1);
-  sum.low ^= SwapBytes(sum.high);
-  Sum128 result = Multiply(sum.low, kPrime64_2);
-  result.high += sum.high * kPrime64_2;
+  checksum.high += high + (high & 0xffffffff) * (kPrime32_2 - 1);
+  checksum.low ^= SwapBytes(checksum.high);
+  Checksum128 result = Multiply(checksum.low, kPrime64_2);
+  result.high += checksum.high * kPrime64_2;
   return {Avalanche(result.low), Avalanche(result.high)};
 }
 
-TH_KERNEL Sum128 EndOfMiddle(Sum128 sum, uint32_t bytes) {
-  const uint64_t low = sum.low + sum.high;
-  const uint64_t high = sum.low * kPrime64_1 + sum.high * kPrime64_4 + bytes * kPrime64_2;
+TH_KERNEL Checksum128 EndOfMiddle(Checksum128 checksum, uint32_t bytes) {
+  const uint64_t low = checksum.low + checksum.high;
+  const uint64_t high = checksum.low * kPrime64_1 + checksum.high * kPrime64_4 + bytes * kPrime64_2;
   return {Avalanche(low), 0 - Avalanche(high)};
 }
 
 template <typename Warp>
-TH_KERNEL Sum128 Of17To128(const ShortInput<Warp>& in) {
-  Sum128 sum = {in.bytes * kPrime64_1, 0};
+TH_KERNEL Checksum128 Of17To128(const ShortInput<Warp>& in) {
+  Checksum128 checksum = {in.bytes * kPrime64_1, 0};
   for (uint32_t i = (in.bytes - 1) / 32; i > 0; --i) {
-    in.Mix32(16 * i, in.bytes - 16 * (i + 1), 32 * i, &sum);
+    in.Mix32(16 * i, in.bytes - 16 * (i + 1), 32 * i, &checksum);
   }
-  in.Mix32(0, in.bytes - 16, 0, &sum);
-  return EndOfMiddle(sum, in.bytes);
+  in.Mix32(0, in.bytes - 16, 0, &checksum);
+  return EndOfMiddle(checksum, in.bytes);
 }
 
 template <typename Warp>
-TH_KERNEL Sum128 Of129To240(const ShortInput<Warp>& in) {
-  Sum128 sum = {in.bytes * kPrime64_1, 0};
-  for (uint32_t at = 0; at < 128; at += 32) in.Mix32(at, at + 16, at, &sum);
-  sum = {Avalanche(sum.low), Avalanche(sum.high)};
+TH_KERNEL Checksum128 Of129To240(const ShortInput<Warp>& in) {
+  Checksum128 checksum = {in.bytes * kPrime64_1, 0};
+  for (uint32_t at = 0; at < 128; at += 32) in.Mix32(at, at + 16, at, &checksum);
+  checksum = {Avalanche(checksum.low), Avalanche(checksum.high)};
   for (uint32_t at = 128; at + 32 <= in.bytes; at += 32) {
-    in.Mix32(at, at + 16, 3 + at - 128, &sum);
+    in.Mix32(at, at + 16, 3 + at - 128, &checksum);
   }
-  in.Mix32(in.bytes - 16, in.bytes - 32, 103, &sum);
-  return EndOfMiddle(sum, in.bytes);
+  in.Mix32(in.bytes - 16, in.bytes - 32, 103, &checksum);
+  return EndOfMiddle(checksum, in.bytes);
 }
 
 template <typename Warp>
-TH_KERNEL Sum128 OfShort(const ShortInput<Warp>& in) {
+TH_KERNEL Checksum128 OfShort(const ShortInput<Warp>& in) {
   if (in.bytes == 0) return OfNothing();
   if (in.bytes <= 3) return Of1To3(in);
   if (in.bytes <= 8) return Of4To8(in);

@@ -8,9 +8,9 @@
 #include "absl/types/span.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "th/pipeline_replicator/checksum_list.h"
 #include "th/pipeline_replicator/pipeline_replicator.h"
 #include "th/pipeline_replicator/replicator_harness.h"
-#include "th/pipeline_replicator/sum_list.h"
 #include "th/weights/checksum.h"
 
 namespace th {
@@ -20,19 +20,19 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using Verdict = PipelineReplicator::SegmentVerdict;
 
-std::vector<SegmentSum> List() {
-  std::vector<SegmentSum> sums;
-  for (uint64_t i = 0; i < kSegments; ++i) sums.push_back(SumFor(i));
-  return sums;
+std::vector<SegmentChecksum> List() {
+  std::vector<SegmentChecksum> checksums;
+  for (uint64_t i = 0; i < kSegments; ++i) checksums.push_back(ChecksumFor(i));
+  return checksums;
 }
-Digest Root() { return RootOfSums(List()); }
+Digest Root() { return RootOfChecksums(List()); }
 
 // A shard of which the buffer has everything from before but segments 3 and 9, which have changed.
 PipelineReplicator::Spec Republished() {
   PipelineReplicator::Spec spec = SpecOf(kSegments);
   spec.before = SegmentSet::AllOf(kSegments);
-  spec.before_sums = List();
-  spec.before_sums[3] = spec.before_sums[9] = 7;
+  spec.before_checksums = List();
+  spec.before_checksums[3] = spec.before_checksums[9] = 7;
   return spec;
 }
 
@@ -50,18 +50,19 @@ class TestFill : public PipelineReplicator {
     while (auto request = PollRequest(source, now)) asked.push_back(request->range);
     return asked;
   }
-  void Report(const std::vector<SegmentSum>& sums, uint64_t first = 0, SourceIndex source = kA) {
-    HandleSums(source, S(first), sums, At(0));
+  void Report(const std::vector<SegmentChecksum>& checksums, uint64_t first = 0,
+              SourceIndex source = kA) {
+    HandleChecksums(source, S(first), checksums, At(0));
   }
-  Verdict Give(uint64_t i, SourceIndex source = kA) { return Give(i, SumFor(i), source); }
-  Verdict Give(uint64_t i, SegmentSum sum, SourceIndex source = kA) {
+  Verdict Give(uint64_t i, SourceIndex source = kA) { return Give(i, ChecksumFor(i), source); }
+  Verdict Give(uint64_t i, SegmentChecksum checksum, SourceIndex source = kA) {
     EXPECT_TRUE(BeginSegment(source, S(i))) << i;
-    return HandleSegment(source, S(i), sum, sum, At(0));
+    return HandleSegment(source, S(i), checksum, checksum, At(0));
   }
 };
 
-TEST(SumListTest, TakesTheNextSumsOfItsSourceOnly) {
-  SumList list(3);
+TEST(ChecksumListTest, TakesTheNextSumsOfItsSourceOnly) {
+  ChecksumList list(3);
   list.Ask(kA);
   EXPECT_FALSE(list.Append(kB, S(0), {1}));
   EXPECT_FALSE(list.Append(kA, S(1), {2}));
@@ -71,14 +72,14 @@ TEST(SumListTest, TakesTheNextSumsOfItsSourceOnly) {
   EXPECT_TRUE(list.Append(kA, S(1), {2, 3}));
   EXPECT_TRUE(list.complete());
   EXPECT_FALSE(list.Check(Root()));
-  EXPECT_TRUE(list.Check(RootOfSums({1, 2, 3})));
+  EXPECT_TRUE(list.Check(RootOfChecksums({1, 2, 3})));
 }
 
-TEST(ListedSumsTest, WhatTheBufferHasFromBeforeIsNotMoved) {
+TEST(ListedChecksumsTest, WhatTheBufferHasFromBeforeIsNotMoved) {
   TestFill fill(Republished());
   fill.HandleRoot(Root());
-  EXPECT_TRUE(fill.PollSums(kA, At(0)));
-  EXPECT_FALSE(fill.PollSums(kA, At(0))) << "it was asked";
+  EXPECT_TRUE(fill.PollChecksums(kA, At(0)));
+  EXPECT_FALSE(fill.PollChecksums(kA, At(0))) << "it was asked";
   EXPECT_THAT(fill.Ask(), IsEmpty()) << "the list may tell that nothing is needed";
   fill.Report(List());
   EXPECT_EQ(fill.TakeUnchanged().ToString(), "[0,3) [4,9) [10,32)");
@@ -92,76 +93,76 @@ TEST(ListedSumsTest, WhatTheBufferHasFromBeforeIsNotMoved) {
   EXPECT_EQ(fill.bytes_from(kA), 2 * kSegmentBytes);
 }
 
-TEST(ListedSumsTest, NothingCountsBeforeTheWholeListIsChecked) {
+TEST(ListedChecksumsTest, NothingCountsBeforeTheWholeListIsChecked) {
   TestFill fill(Republished());
   fill.HandleRoot(Root());
-  fill.PollSums(kA, At(0));
-  std::vector<SegmentSum> half = List();
+  fill.PollChecksums(kA, At(0));
+  std::vector<SegmentChecksum> half = List();
   half.resize(kSegments / 2);
   fill.Report(half);
   EXPECT_THAT(fill.TakeUnchanged().ranges(), IsEmpty());
-  EXPECT_THAT(fill.TakeListed().sums, IsEmpty()) << "readers are not told either";
+  EXPECT_THAT(fill.TakeListed().checksums, IsEmpty()) << "readers are not told either";
   EXPECT_THAT(fill.Ask(), IsEmpty());
 }
 
-TEST(ListedSumsTest, AListThatDisagreesWithTheRootLosesItsSourceAndTheNextIsAsked) {
+TEST(ListedChecksumsTest, AListThatDisagreesWithTheRootLosesItsSourceAndTheNextIsAsked) {
   TestFill fill(Republished());
   fill.AddLister(kB);
   fill.HandleRoot(Root());
-  fill.PollSums(kA, At(0));
-  EXPECT_FALSE(fill.PollSums(kB, At(0))) << "one at a time";
-  std::vector<SegmentSum> wrong = List();
+  fill.PollChecksums(kA, At(0));
+  EXPECT_FALSE(fill.PollChecksums(kB, At(0))) << "one at a time";
+  std::vector<SegmentChecksum> wrong = List();
   wrong[3] = 7;  // so that the changed segment would be taken for an unchanged one
   fill.Report(wrong);
   EXPECT_EQ(fill.bytes_held(), 0);
   EXPECT_THAT(fill.PollLost(At(0)),
               ElementsAre(PipelineReplicator::LostSource{.source = kA, .corrupt = true}));
-  EXPECT_TRUE(fill.PollSums(kB, At(0)));
+  EXPECT_TRUE(fill.PollChecksums(kB, At(0)));
   fill.Report(List(), 0, kB);
   EXPECT_EQ(fill.bytes_unchanged(), 30 * kSegmentBytes);
   EXPECT_EQ(fill.rounds_restarted(), 0);
 }
 
-TEST(ListedSumsTest, ListsThatAreWrongAgainAndAgainEndTheFill) {
+TEST(ListedChecksumsTest, ListsThatAreWrongAgainAndAgainEndTheFill) {
   TestFill fill(Republished());
   fill.HandleRoot(Root());
-  std::vector<SegmentSum> wrong = List();
+  std::vector<SegmentChecksum> wrong = List();
   wrong[0] = 7;
   for (uint32_t i = 0; i <= ReplicatorLimits().root_mismatches; ++i) {
     EXPECT_FALSE(fill.failed());
     fill.AddLister(SourceIndex(i));
-    fill.PollSums(SourceIndex(i), At(0));
+    fill.PollChecksums(SourceIndex(i), At(0));
     fill.Report(wrong, 0, SourceIndex(i));
   }
   EXPECT_TRUE(fill.failed());
 }
 
-TEST(ListedSumsTest, ALostSourcesListIsAskedOfTheNextFromItsBeginning) {
+TEST(ListedChecksumsTest, ALostSourcesListIsAskedOfTheNextFromItsBeginning) {
   TestFill fill(Republished());
   fill.AddLister(kB);
   fill.HandleRoot(Root());
-  fill.PollSums(kA, At(0));
-  fill.Report({SumFor(0), SumFor(1)});
+  fill.PollChecksums(kA, At(0));
+  fill.Report({ChecksumFor(0), ChecksumFor(1)});
   fill.RetireSource(kA);
   fill.RemoveSource(kA);
-  EXPECT_TRUE(fill.PollSums(kB, At(0)));
+  EXPECT_TRUE(fill.PollChecksums(kB, At(0)));
   fill.Report(List(), 0, kB);
   EXPECT_EQ(fill.bytes_unchanged(), 30 * kSegmentBytes);
 }
 
-TEST(ListedSumsTest, ASourceThatOwesTheListAloneIsLostWhenItIsSilent) {
+TEST(ListedChecksumsTest, ASourceThatOwesTheListAloneIsLostWhenItIsSilent) {
   TestFill fill(Republished());
   fill.HandleRoot(Root());
-  fill.PollSums(kA, At(1000));
+  fill.PollChecksums(kA, At(1000));
   EXPECT_THAT(fill.PollLost(At(1399)), IsEmpty());
   EXPECT_EQ(fill.NextDeadline(), At(1400));
   EXPECT_EQ(fill.PollLost(At(1400)).size(), 1);
 }
 
-TEST(ListedSumsTest, BytesWaitForTheListSoLongOnly) {
+TEST(ListedChecksumsTest, BytesWaitForTheListSoLongOnly) {
   TestFill fill(Republished());
   fill.HandleRoot(Root());
-  fill.PollSums(kA, At(0));
+  fill.PollChecksums(kA, At(0));
   const absl::Time late = At(0) + ReplicatorLimits().list_patience;
   EXPECT_THAT(fill.Ask(kA, late - absl::Milliseconds(1)), IsEmpty());
   EXPECT_EQ(fill.Ask(kA, late).front(), R(0, 4));
@@ -172,47 +173,47 @@ TEST(ListedSumsTest, BytesWaitForTheListSoLongOnly) {
   EXPECT_FALSE(fill.WantsSegment(kA, S(1))) << "it is held, and thrown away when it comes";
 }
 
-TEST(ListedSumsTest, WithoutASourceThatListsItIsFilledAsIfNothingHadBeenThere) {
+TEST(ListedChecksumsTest, WithoutASourceThatListsItIsFilledAsIfNothingHadBeenThere) {
   PipelineReplicator fill(Republished(), SmallRequests());
   fill.HandleRoot(Root());
   fill.AddSource(kA, At(0));
-  EXPECT_FALSE(fill.PollSums(kA, At(0)));
+  EXPECT_FALSE(fill.PollChecksums(kA, At(0)));
   EXPECT_EQ(fill.PollRequest(kA, At(0))->range, R(0, 4));
 }
 
-TEST(ListedSumsTest, BytesThatTheFillHasOverwrittenAreNotFromBefore) {
+TEST(ListedChecksumsTest, BytesThatTheFillHasOverwrittenAreNotFromBefore) {
   TestFill fill(Republished());
   fill.HandleRoot(Root());
-  fill.PollSums(kA, At(0));
+  fill.PollChecksums(kA, At(0));
   fill.Ask(kA, At(0) + ReplicatorLimits().list_patience);
   EXPECT_TRUE(fill.BeginSegment(kA, S(0)));  // and the source is lost in the midst of it
   fill.AddLister(kB);
   fill.RetireSource(kA);
   fill.RemoveSource(kA);
-  fill.PollSums(kB, At(0));
+  fill.PollChecksums(kB, At(0));
   fill.Report(List(), 0, kB);
   EXPECT_FALSE(fill.held().Contains(S(0)));
   EXPECT_EQ(fill.bytes_unchanged(), 29 * kSegmentBytes);
 }
 
-TEST(ListedSumsTest, BytesDoNotWaitWhereNothingWasThere) {
+TEST(ListedChecksumsTest, BytesDoNotWaitWhereNothingWasThere) {
   TestFill fill(SpecOf(kSegments));
   fill.HandleRoot(Root());
-  EXPECT_TRUE(fill.PollSums(kA, At(0)));
+  EXPECT_TRUE(fill.PollChecksums(kA, At(0)));
   EXPECT_FALSE(fill.Ask().empty());
 }
 
-TEST(ListedSumsTest, AWholeWithNothingToCompareAsksForNoListBeforeThereIsARoot) {
+TEST(ListedChecksumsTest, AWholeWithNothingToCompareAsksForNoListBeforeThereIsARoot) {
   TestFill fill(SpecOf(kSegments));
-  EXPECT_FALSE(fill.PollSums(kA, At(0)));
+  EXPECT_FALSE(fill.PollChecksums(kA, At(0)));
   fill.HandleRoot(Root());
-  EXPECT_TRUE(fill.PollSums(kA, At(0)));
+  EXPECT_TRUE(fill.PollChecksums(kA, At(0)));
 }
 
-TEST(ListedSumsTest, AWrongSegmentWhoseOwnSumAgreesIsFoundAtOnce) {
+TEST(ListedChecksumsTest, AWrongSegmentWhoseOwnSumAgreesIsFoundAtOnce) {
   TestFill fill(SpecOf(kSegments));
   fill.HandleRoot(Root());
-  fill.PollSums(kA, At(0));
+  fill.PollChecksums(kA, At(0));
   fill.Report(List());
   fill.Ask();
   EXPECT_EQ(fill.Give(0, /*sum=*/7), Verdict::kCorrupt);
@@ -220,10 +221,10 @@ TEST(ListedSumsTest, AWrongSegmentWhoseOwnSumAgreesIsFoundAtOnce) {
   EXPECT_EQ(fill.corrupt_from(kA), 1);
 }
 
-TEST(ListedSumsTest, WhatWasReceivedBeforeTheListIsComparedWhenItComes) {
+TEST(ListedChecksumsTest, WhatWasReceivedBeforeTheListIsComparedWhenItComes) {
   TestFill fill(SpecOf(kSegments));
   fill.HandleRoot(Root());
-  fill.PollSums(kA, At(0));
+  fill.PollChecksums(kA, At(0));
   fill.Ask();
   EXPECT_EQ(fill.Give(0, /*sum=*/7), Verdict::kAccepted);
   fill.Report(List());
@@ -232,11 +233,11 @@ TEST(ListedSumsTest, WhatWasReceivedBeforeTheListIsComparedWhenItComes) {
   EXPECT_EQ(fill.PollLost(At(0)).size(), 1) << "nobody else has sent anything";
 }
 
-TEST(ListedSumsTest, StartingOverKeepsWhatTheListShowsToBeUnchanged) {
+TEST(ListedChecksumsTest, StartingOverKeepsWhatTheListShowsToBeUnchanged) {
   TestFill fill(Republished());
   fill.AddLister(kB);
   fill.HandleRoot(Root());
-  fill.PollSums(kA, At(0));
+  fill.PollChecksums(kA, At(0));
   fill.Ask(kB, At(0) + ReplicatorLimits().list_patience);
   fill.Give(0, /*sum=*/7, kB);
   fill.Report(List());
@@ -247,15 +248,15 @@ TEST(ListedSumsTest, StartingOverKeepsWhatTheListShowsToBeUnchanged) {
 
 // ---- published, and not sealed yet
 
-TEST(ListedSumsTest, TheListIsFollowedAsItIsMade) {
+TEST(ListedChecksumsTest, TheListIsFollowedAsItIsMade) {
   TestFill fill(Republished());
-  EXPECT_TRUE(fill.PollSums(kA, At(0)));
-  fill.Report({SumFor(0), SumFor(1), SumFor(2), SumFor(3)});
+  EXPECT_TRUE(fill.PollChecksums(kA, At(0)));
+  fill.Report({ChecksumFor(0), ChecksumFor(1), ChecksumFor(2), ChecksumFor(3)});
   EXPECT_EQ(fill.TakeUnchanged().ToString(), "[0,3)");
-  EXPECT_EQ(fill.TakeListed().sums.size(), 4) << "relays' readers follow too";
+  EXPECT_EQ(fill.TakeListed().checksums.size(), 4) << "relays' readers follow too";
   EXPECT_THAT(fill.Ask(), ElementsAre(R(3, 4)));
   fill.Give(3);
-  std::vector<SegmentSum> rest = List();
+  std::vector<SegmentChecksum> rest = List();
   rest.erase(rest.begin(), rest.begin() + 4);
   fill.Report(rest, 4);
   EXPECT_EQ(fill.TakeListed().first, S(4));
@@ -267,10 +268,10 @@ TEST(ListedSumsTest, TheListIsFollowedAsItIsMade) {
   EXPECT_TRUE(fill.complete());
 }
 
-TEST(ListedSumsTest, WhatAWrongListHasShownIsTakenBackWhenTheRootIsKnown) {
+TEST(ListedChecksumsTest, WhatAWrongListHasShownIsTakenBackWhenTheRootIsKnown) {
   TestFill fill(Republished());
-  fill.PollSums(kA, At(0));
-  std::vector<SegmentSum> wrong = List();
+  fill.PollChecksums(kA, At(0));
+  std::vector<SegmentChecksum> wrong = List();
   wrong[3] = 7;
   fill.Report(wrong);
   EXPECT_TRUE(fill.held().Contains(S(3)));
@@ -289,9 +290,9 @@ PipelineReplicator::Spec Part(uint64_t window = 0) {
   return spec;
 }
 
-TEST(ListedSumsTest, APartEndsWithTheListInAgreementWithTheRoot) {
+TEST(ListedChecksumsTest, APartEndsWithTheListInAgreementWithTheRoot) {
   TestFill fill(Part());
-  EXPECT_TRUE(fill.PollSums(kA, At(0)));
+  EXPECT_TRUE(fill.PollChecksums(kA, At(0)));
   fill.Ask();
   fill.Give(3);
   fill.Give(4);
@@ -303,10 +304,10 @@ TEST(ListedSumsTest, APartEndsWithTheListInAgreementWithTheRoot) {
   EXPECT_TRUE(fill.complete());
 }
 
-TEST(ListedSumsTest, APartOfWrongSegmentsDoesNotEnd) {
+TEST(ListedChecksumsTest, APartOfWrongSegmentsDoesNotEnd) {
   TestFill fill(Part());
   fill.HandleRoot(Root());
-  fill.PollSums(kA, At(0));
+  fill.PollChecksums(kA, At(0));
   fill.Ask();
   fill.Give(3, /*sum=*/7);
   fill.Give(4);
@@ -315,29 +316,29 @@ TEST(ListedSumsTest, APartOfWrongSegmentsDoesNotEnd) {
   EXPECT_EQ(fill.rounds_restarted(), 1);
 }
 
-TEST(ListedSumsTest, APartOfASourceWithoutAListHasItsOwnSums) {
+TEST(ListedChecksumsTest, APartOfASourceWithoutAListHasItsOwnSums) {
   PipelineReplicator fill(Part(), SmallRequests());
   fill.AddSource(kA, At(0));
   while (fill.PollRequest(kA, At(0))) continue;
   for (uint64_t i : {3, 4}) {
     fill.BeginSegment(kA, S(i));
-    fill.HandleSegment(kA, S(i), SumFor(i), SumFor(i), At(0));
+    fill.HandleSegment(kA, S(i), ChecksumFor(i), ChecksumFor(i), At(0));
   }
   EXPECT_TRUE(fill.complete());
 }
 
-TEST(ListedSumsTest, WhatHandsOnAsksForNothingBeforeTheListIsCheckedIfItCanBe) {
+TEST(ListedChecksumsTest, WhatHandsOnAsksForNothingBeforeTheListIsCheckedIfItCanBe) {
   TestFill fill(Part(/*window=*/2));
   fill.HandleRoot(Root());
-  EXPECT_TRUE(fill.PollSums(kA, At(0)));
+  EXPECT_TRUE(fill.PollChecksums(kA, At(0)));
   EXPECT_THAT(fill.Ask(kA, At(3'600'000)), IsEmpty());
   fill.Report(List());
   EXPECT_THAT(fill.Ask(), ElementsAre(R(3, 5)));
 }
 
-TEST(ListedSumsTest, WhatHandsOnBeforeThereIsARootFailsWhenItWasWrong) {
+TEST(ListedChecksumsTest, WhatHandsOnBeforeThereIsARootFailsWhenItWasWrong) {
   TestFill fill(Part(/*window=*/2));
-  fill.PollSums(kA, At(0));
+  fill.PollChecksums(kA, At(0));
   EXPECT_THAT(fill.Ask(), ElementsAre(R(3, 5)));
   fill.Give(3, /*sum=*/7);
   fill.Report(List());

@@ -4,8 +4,8 @@
 // Lane i of 32 takes column i % 4 of the stripes i / 4 and i / 4 + 8 of each block; a block's
 // shares are added up over the lanes of a column, after which each lane has its column's
 // accumulators.
-#ifndef TH_MEMORY_CUDA_KERNELS_LEAF_SUM_H_
-#define TH_MEMORY_CUDA_KERNELS_LEAF_SUM_H_
+#ifndef TH_MEMORY_CUDA_KERNELS_LEAF_CHECKSUM_H_
+#define TH_MEMORY_CUDA_KERNELS_LEAF_CHECKSUM_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -104,8 +104,8 @@ TH_KERNEL void AddLastStripe(const Warp& warp, const AllKeys<Warp>& keys, Bounds
 }
 
 template <typename Warp>
-TH_KERNEL Sum128 MergeAll(const Warp& warp, const AllKeys<Warp>& keys, uint32_t bytes,
-                          Accumulators<Warp>& accumulators) {
+TH_KERNEL Checksum128 MergeAll(const Warp& warp, const AllKeys<Warp>& keys, uint32_t bytes,
+                               Accumulators<Warp>& accumulators) {
   Accumulators<Warp> halves;  // `even` for the low one, `odd` for the high one
   warp.ForEachLane([&](uint32_t lane) {
     halves[lane] = {xxh3::Merge(accumulators[lane], keys[lane].low),
@@ -148,8 +148,8 @@ TH_KERNEL void AddWholeLeaf(const Warp& warp, const AllKeys<Warp>& keys, uint64_
 
 // The sum of `bytes` bytes, at most kLeafBytes. Every lane has it.
 template <typename Warp>
-TH_KERNEL Sum128 SumLeaf(const Warp& warp, const AllKeys<Warp>& keys, uint64_t address,
-                         uint32_t bytes) {
+TH_KERNEL Checksum128 ChecksumLeaf(const Warp& warp, const AllKeys<Warp>& keys, uint64_t address,
+                                   uint32_t bytes) {
   if (bytes <= xxh3::kShortBytes) return xxh3::OfShort<Warp>({warp, address, bytes});
   Accumulators<Warp> accumulators;
   warp.ForEachLane(
@@ -174,7 +174,8 @@ TH_KERNEL Sum128 SumLeaf(const Warp& warp, const AllKeys<Warp>& keys, uint64_t a
 
 // The run that leaf `leaf` lies in.
 template <typename Warp>
-TH_KERNEL LeafRun FindRun(const Warp& warp, const LeafSumsArguments& arguments, uint64_t leaf) {
+TH_KERNEL LeafRun FindRun(const Warp& warp, const LeafChecksumsArguments& arguments,
+                          uint64_t leaf) {
   uint64_t low = 0;
   uint64_t high = arguments.run_count;
   while (high - low > 1) {
@@ -192,8 +193,8 @@ TH_KERNEL LeafRun FindRun(const Warp& warp, const LeafSumsArguments& arguments, 
 
 // The kernel: warp `index` of `count` takes every count-th leaf.
 template <typename Warp>
-TH_KERNEL void SumLeaves(const Warp& warp, const LeafSumsArguments& arguments, uint64_t index,
-                         uint64_t count) {
+TH_KERNEL void ChecksumLeaves(const Warp& warp, const LeafChecksumsArguments& arguments,
+                              uint64_t index, uint64_t count) {
   AllKeys<Warp> keys;
   warp.ForEachLane([&](uint32_t lane) { keys[lane] = KeysOf(lane); });
   for (uint64_t leaf = index; leaf < arguments.leaf_count; leaf += count) {
@@ -201,14 +202,14 @@ TH_KERNEL void SumLeaves(const Warp& warp, const LeafSumsArguments& arguments, u
     const uint64_t offset = (leaf - run.first_leaf) * kLeafBytes;
     const uint64_t left = run.bytes - offset;
     const auto bytes = static_cast<uint32_t>(left < kLeafBytes ? left : kLeafBytes);
-    const Sum128 sum = SumLeaf(warp, keys, run.address + offset, bytes);
+    const Checksum128 checksum = ChecksumLeaf(warp, keys, run.address + offset, bytes);
     warp.OnFirstLane([&] {
-      warp.Write(arguments.sums + leaf * sizeof(Sum128), sum.low);
-      warp.Write(arguments.sums + leaf * sizeof(Sum128) + 8, sum.high);
+      warp.Write(arguments.checksums + leaf * sizeof(Checksum128), checksum.low);
+      warp.Write(arguments.checksums + leaf * sizeof(Checksum128) + 8, checksum.high);
     });
   }
 }
 
 }  // namespace th::kernels
 
-#endif  // TH_MEMORY_CUDA_KERNELS_LEAF_SUM_H_
+#endif  // TH_MEMORY_CUDA_KERNELS_LEAF_CHECKSUM_H_

@@ -1,4 +1,4 @@
-#include "th/memory/cuda/device_sums.h"
+#include "th/memory/cuda/device_checksums.h"
 
 #include <algorithm>
 #include <utility>
@@ -12,23 +12,23 @@ namespace th {
 
 static_assert(kLeafBytes == kernels::kLeafBytes);
 
-struct DeviceSums::Resources {
+struct DeviceChecksums::Resources {
   CudaDevice* device;
   std::unique_ptr<DeviceKernels> kernels;
   CudaStream stream;
   DeviceBuffer scratch;
   DeviceList<kernels::LeafRun> runs;
   DeviceList<kernels::CopyPiece> pieces;
-  DeviceList<kernels::Sum128> sums;
+  DeviceList<kernels::Checksum128> checksums;
 };
 
-// One call of Sum(): leaves are listed until a list is full, and then summed.
-class DeviceSums::Work {
+// One call of Checksum(): leaves are listed until a list is full, and then summed.
+class DeviceChecksums::Work {
  public:
   explicit Work(Resources* resources) : resources_(*resources) {}
 
   absl::Status AddSegment(absl::Span<const DevicePiece> pieces);
-  absl::StatusOr<std::vector<SegmentSum>> Finish();
+  absl::StatusOr<std::vector<SegmentChecksum>> Finish();
 
  private:
   // The bytes of pieces from one place on.
@@ -49,7 +49,7 @@ class DeviceSums::Work {
 
   bool HasRoom() const {
     return run_count_ < resources_.runs.items().size() &&
-           leaf_count_ < resources_.sums.items().size() &&
+           leaf_count_ < resources_.checksums.items().size() &&
            scratch_used_ + kLeafBytes <= resources_.scratch.bytes() &&
            piece_count_ + kLeafBytes <= resources_.pieces.items().size();
   }
@@ -63,12 +63,12 @@ class DeviceSums::Work {
   uint64_t leaf_count_ = 0;
   uint64_t piece_count_ = 0;
   uint64_t scratch_used_ = 0;
-  std::vector<uint64_t> segment_leaves_;  // leaves of each segment, in order
-  std::vector<SegmentSum> leaf_sums_;     // of all segments, in order
+  std::vector<uint64_t> segment_leaves_;         // leaves of each segment, in order
+  std::vector<SegmentChecksum> leaf_checksums_;  // of all segments, in order
 };
 
 // A run goes on in the one before if that one ends with a whole leaf where this one begins.
-void DeviceSums::Work::AddRun(uint64_t address, uint64_t bytes) {
+void DeviceChecksums::Work::AddRun(uint64_t address, uint64_t bytes) {
   const uint64_t leaves = (bytes + kLeafBytes - 1) / kLeafBytes;
   kernels::LeafRun* before = run_count_ == 0 ? nullptr : &resources_.runs.items()[run_count_ - 1];
   if (before != nullptr && before->address + before->bytes == address &&
@@ -82,8 +82,8 @@ void DeviceSums::Work::AddRun(uint64_t address, uint64_t bytes) {
 
 // The leaves at the cursor that lie in its piece as a whole, as many as there is room for. How many
 // there were.
-uint64_t DeviceSums::Work::AddWholeLeaves(Cursor* cursor, bool ends_segment) {
-  const uint64_t room = resources_.sums.items().size() - leaf_count_;
+uint64_t DeviceChecksums::Work::AddWholeLeaves(Cursor* cursor, bool ends_segment) {
+  const uint64_t room = resources_.checksums.items().size() - leaf_count_;
   uint64_t leaves = std::min(cursor->left_in_piece() / kLeafBytes, room);
   uint64_t bytes = leaves * kLeafBytes;
   const uint64_t rest = cursor->left_in_piece() - bytes;
@@ -98,7 +98,7 @@ uint64_t DeviceSums::Work::AddWholeLeaves(Cursor* cursor, bool ends_segment) {
 }
 
 // The leaf at the cursor, out of as many pieces as it takes.
-void DeviceSums::Work::GatherLeaf(Cursor* cursor) {
+void DeviceChecksums::Work::GatherLeaf(Cursor* cursor) {
   const uint64_t begin = scratch_used_;
   while (!cursor->pieces.empty() && scratch_used_ - begin < kLeafBytes) {
     const uint64_t bytes = std::min(cursor->left_in_piece(), kLeafBytes - (scratch_used_ - begin));
@@ -112,7 +112,7 @@ void DeviceSums::Work::GatherLeaf(Cursor* cursor) {
   AddRun(resources_.scratch.address() + begin, scratch_used_ - begin);
 }
 
-absl::Status DeviceSums::Work::AddSegment(absl::Span<const DevicePiece> pieces) {
+absl::Status DeviceChecksums::Work::AddSegment(absl::Span<const DevicePiece> pieces) {
   Cursor cursor = {pieces};
   uint64_t leaves = 0;
   for (cursor.SkipEmpty(); !cursor.pieces.empty(); cursor.SkipEmpty()) {
@@ -131,7 +131,7 @@ absl::Status DeviceSums::Work::AddSegment(absl::Span<const DevicePiece> pieces) 
   return absl::OkStatus();
 }
 
-absl::Status DeviceSums::Work::Flush() {
+absl::Status DeviceChecksums::Work::Flush() {
   if (leaf_count_ == 0) return absl::OkStatus();
   const CudaStream& stream = resources_.stream;
   if (piece_count_ > 0) {
@@ -141,37 +141,40 @@ absl::Status DeviceSums::Work::Flush() {
         {resources_.pieces.address(), piece_count_, resources_.scratch.address(), scratch_used_}));
   }
   TH_RETURN_IF_ERROR(resources_.runs.ToDevice(stream, run_count_));
-  TH_RETURN_IF_ERROR(resources_.kernels->SumLeaves(
-      stream, {resources_.runs.address(), run_count_, leaf_count_, resources_.sums.address()}));
-  TH_RETURN_IF_ERROR(resources_.sums.ToHost(stream, leaf_count_));
+  TH_RETURN_IF_ERROR(resources_.kernels->ChecksumLeaves(
+      stream,
+      {resources_.runs.address(), run_count_, leaf_count_, resources_.checksums.address()}));
+  TH_RETURN_IF_ERROR(resources_.checksums.ToHost(stream, leaf_count_));
   TH_RETURN_IF_ERROR(stream.Synchronize());
-  for (const kernels::Sum128& sum : resources_.sums.items().subspan(0, leaf_count_)) {
-    leaf_sums_.push_back(absl::MakeUint128(sum.high, sum.low));
+  for (const kernels::Checksum128& checksum :
+       resources_.checksums.items().subspan(0, leaf_count_)) {
+    leaf_checksums_.push_back(absl::MakeUint128(checksum.high, checksum.low));
   }
   run_count_ = leaf_count_ = piece_count_ = scratch_used_ = 0;
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<SegmentSum>> DeviceSums::Work::Finish() {
+absl::StatusOr<std::vector<SegmentChecksum>> DeviceChecksums::Work::Finish() {
   TH_RETURN_IF_ERROR(Flush());
-  std::vector<SegmentSum> sums;
-  absl::Span<const SegmentSum> left = leaf_sums_;
+  std::vector<SegmentChecksum> checksums;
+  absl::Span<const SegmentChecksum> left = leaf_checksums_;
   for (const uint64_t leaves : segment_leaves_) {
-    sums.push_back(SumOfLeaves(left.subspan(0, leaves)));
+    checksums.push_back(ChecksumOfLeaves(left.subspan(0, leaves)));
     left.remove_prefix(leaves);
   }
-  return sums;
+  return checksums;
 }
 
-DeviceSums::DeviceSums(std::unique_ptr<Resources> resources) : resources_(std::move(resources)) {}
+DeviceChecksums::DeviceChecksums(std::unique_ptr<Resources> resources)
+    : resources_(std::move(resources)) {}
 
-DeviceSums::~DeviceSums() {
+DeviceChecksums::~DeviceChecksums() {
   // After a failure a copy into our lists may be under way still.
   static_cast<void>(resources_->stream.Synchronize().ok());
 }
 
-absl::StatusOr<std::unique_ptr<DeviceSums>> DeviceSums::Create(CudaDevice* device,
-                                                               Options options) {
+absl::StatusOr<std::unique_ptr<DeviceChecksums>> DeviceChecksums::Create(CudaDevice* device,
+                                                                         Options options) {
   if (options.leaves == 0 || options.gathered_leaves == 0 || options.gathered_pieces < kLeafBytes) {
     return absl::InvalidArgumentError(
         absl::StrCat("sums on a device work on at least one leaf, one gathered leaf and ",
@@ -184,13 +187,14 @@ absl::StatusOr<std::unique_ptr<DeviceSums>> DeviceSums::Create(CudaDevice* devic
   TH_ASSIGN_OR_RETURN(auto runs, DeviceList<kernels::LeafRun>::Create(device, options.leaves));
   TH_ASSIGN_OR_RETURN(auto pieces,
                       DeviceList<kernels::CopyPiece>::Create(device, options.gathered_pieces));
-  TH_ASSIGN_OR_RETURN(auto sums, DeviceList<kernels::Sum128>::Create(device, options.leaves));
-  return std::unique_ptr<DeviceSums>(new DeviceSums(std::make_unique<Resources>(
+  TH_ASSIGN_OR_RETURN(auto checksums,
+                      DeviceList<kernels::Checksum128>::Create(device, options.leaves));
+  return std::unique_ptr<DeviceChecksums>(new DeviceChecksums(std::make_unique<Resources>(
       Resources{device, std::move(kernels), std::move(stream), std::move(scratch), std::move(runs),
-                std::move(pieces), std::move(sums)})));
+                std::move(pieces), std::move(checksums)})));
 }
 
-absl::StatusOr<std::vector<SegmentSum>> DeviceSums::Sum(
+absl::StatusOr<std::vector<SegmentChecksum>> DeviceChecksums::Checksum(
     absl::Span<const std::vector<DevicePiece>> segments) {
   std::vector<DevicePiece> all;
   for (const std::vector<DevicePiece>& pieces : segments)
@@ -201,14 +205,14 @@ absl::StatusOr<std::vector<SegmentSum>> DeviceSums::Sum(
   for (const std::vector<DevicePiece>& pieces : segments) {
     if (added.ok()) added = work.AddSegment(pieces);
   }
-  absl::StatusOr<std::vector<SegmentSum>> sums = added.ok() ? work.Finish() : added;
+  absl::StatusOr<std::vector<SegmentChecksum>> checksums = added.ok() ? work.Finish() : added;
   // The memory is in use until the device has ended, whatever has failed.
   const absl::Status ended = resources_->stream.Synchronize();
   // Memory that was freed meanwhile explains every other failure.
   TH_RETURN_IF_ERROR(use.Verify());
-  TH_RETURN_IF_ERROR(sums.status());
+  TH_RETURN_IF_ERROR(checksums.status());
   TH_RETURN_IF_ERROR(ended);
-  return sums;
+  return checksums;
 }
 
 }  // namespace th

@@ -1,15 +1,16 @@
 // The sums of segments that lie in device memory, taken there: only 16 bytes for each leaf cross to
 // the host. The same values as th/weights/checksum.h has.
 //
-//   TH_ASSIGN_OR_RETURN(std::unique_ptr<DeviceSums> sums, DeviceSums::Create(device, {}));
+//   TH_ASSIGN_OR_RETURN(std::unique_ptr<DeviceChecksums> sums, DeviceChecksums::Create(device,
+//   {}));
 //   // A segment is a list of pieces, as its tensors may lie anywhere:
-//   TH_ASSIGN_OR_RETURN(std::vector<SegmentSum> of_segments, sums->Sum({{{weights.get(), 0,
-//   262144}}}));
+//   TH_ASSIGN_OR_RETURN(std::vector<SegmentChecksum> of_segments, sums->Checksum({{{weights.get(),
+//   0, 262144}}}));
 //
 // A leaf that lies in one piece is summed where it is; one that is made of several is gathered into
 // scratch memory first. Not thread-safe.
-#ifndef TH_MEMORY_CUDA_DEVICE_SUMS_H_
-#define TH_MEMORY_CUDA_DEVICE_SUMS_H_
+#ifndef TH_MEMORY_CUDA_DEVICE_CHECKSUMS_H_
+#define TH_MEMORY_CUDA_DEVICE_CHECKSUMS_H_
 
 #include <cstdint>
 #include <memory>
@@ -23,7 +24,7 @@
 
 namespace th {
 
-class DeviceSums {
+class DeviceChecksums {
  public:
   // Limits on the work at one time; device and pinned memory follow from them (32 MiB of scratch
   // and 7 MiB of lists by default).
@@ -36,21 +37,23 @@ class DeviceSums {
 
   // INVALID_ARGUMENT: options; RESOURCE_EXHAUSTED: no memory; errors of DeviceKernels::Load.
   // `device` outlives it.
-  static absl::StatusOr<std::unique_ptr<DeviceSums>> Create(CudaDevice* device, Options options);
-  ~DeviceSums();
+  static absl::StatusOr<std::unique_ptr<DeviceChecksums>> Create(CudaDevice* device,
+                                                                 Options options);
+  ~DeviceChecksums();
 
   // A sum for each segment, which is what its pieces are in order. Errors of PiecesUse and
   // CudaStatus.
-  absl::StatusOr<std::vector<SegmentSum>> Sum(absl::Span<const std::vector<DevicePiece>> segments);
+  absl::StatusOr<std::vector<SegmentChecksum>> Checksum(
+      absl::Span<const std::vector<DevicePiece>> segments);
 
  private:
   class Work;
   struct Resources;
-  explicit DeviceSums(std::unique_ptr<Resources> resources);
+  explicit DeviceChecksums(std::unique_ptr<Resources> resources);
 
   const std::unique_ptr<Resources> resources_;
 };
 
 }  // namespace th
 
-#endif  // TH_MEMORY_CUDA_DEVICE_SUMS_H_
+#endif  // TH_MEMORY_CUDA_DEVICE_CHECKSUMS_H_

@@ -4,8 +4,8 @@
 //   nothing -> coming -> complete -> checked
 //
 // A list is one source's word: another source begins a list of its own. Pure; not thread-safe.
-#ifndef TH_PIPELINE_REPLICATOR_SUM_LIST_H_
-#define TH_PIPELINE_REPLICATOR_SUM_LIST_H_
+#ifndef TH_PIPELINE_REPLICATOR_CHECKSUM_LIST_H_
+#define TH_PIPELINE_REPLICATOR_CHECKSUM_LIST_H_
 
 #include <cstdint>
 #include <optional>
@@ -21,15 +21,15 @@ namespace th {
 // A source of a fill, numbered by the owner, never reused within the fill.
 using SourceIndex = StrongInt<struct SourceIndexTag, uint32_t>;
 
-class SumList {
+class ChecksumList {
  public:
-  explicit SumList(uint64_t segment_count) : segment_count_(segment_count) {}
+  explicit ChecksumList(uint64_t segment_count) : segment_count_(segment_count) {}
 
   // The list is asked of `source` from its beginning; what another source gave is forgotten.
   void Ask(SourceIndex source);
   // The next sums from `source`. False, and nothing changes: it was not asked, or these are not the
   // next ones.
-  bool Append(SourceIndex source, SegmentIndex first, absl::Span<const SegmentSum> sums);
+  bool Append(SourceIndex source, SegmentIndex first, absl::Span<const SegmentChecksum> checksums);
   // True when a complete list agrees with `root`, which makes it the authority.
   bool Check(const Digest& root);
   // Forgets the list.
@@ -38,18 +38,18 @@ class SumList {
   // The source that the list is asked of, or that it came from.
   std::optional<SourceIndex> source() const { return source_; }
   bool coming() const { return source_.has_value() && !complete(); }
-  bool complete() const { return sums_.size() == segment_count_; }
+  bool complete() const { return checksums_.size() == segment_count_; }
   bool checked() const { return checked_; }
   // So far, from the first segment on.
-  const std::vector<SegmentSum>& sums() const { return sums_; }
+  const std::vector<SegmentChecksum>& checksums() const { return checksums_; }
 
  private:
   const uint64_t segment_count_;
   std::optional<SourceIndex> source_;
-  std::vector<SegmentSum> sums_;
+  std::vector<SegmentChecksum> checksums_;
   bool checked_ = false;
 };
 
 }  // namespace th
 
-#endif  // TH_PIPELINE_REPLICATOR_SUM_LIST_H_
+#endif  // TH_PIPELINE_REPLICATOR_CHECKSUM_LIST_H_

@@ -1,6 +1,6 @@
 // Sums, gather and scatter on the device against the processor's. Runs on the fake driver and on
 // GPUs.
-#include "th/memory/cuda/device_sums.h"
+#include "th/memory/cuda/device_checksums.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -24,7 +24,7 @@ using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using testing::StatusIs;
 
-class DeviceSumsTest : public CudaTest {
+class DeviceChecksumsTest : public CudaTest {
  protected:
   // Pieces of these lengths in one allocation, with gaps of `gap` bytes.
   std::vector<DevicePiece> Pieces(DeviceMemory* memory, const std::vector<uint64_t>& lengths,
@@ -47,26 +47,26 @@ class DeviceSumsTest : public CudaTest {
     return joined;
   }
   // All segments' sums on the device are those of the processor.
-  void ExpectSums(const std::vector<std::byte>& bytes,
-                  const std::vector<std::vector<DevicePiece>>& segments,
-                  DeviceSums::Options options) {
-    ASSERT_OK_AND_ASSIGN(const std::unique_ptr<DeviceSums> sums,
-                         DeviceSums::Create(device_, options));
-    std::vector<SegmentSum> expected;
+  void ExpectChecksums(const std::vector<std::byte>& bytes,
+                       const std::vector<std::vector<DevicePiece>>& segments,
+                       DeviceChecksums::Options options) {
+    ASSERT_OK_AND_ASSIGN(const std::unique_ptr<DeviceChecksums> checksums,
+                         DeviceChecksums::Create(device_, options));
+    std::vector<SegmentChecksum> expected;
     for (const std::vector<DevicePiece>& segment : segments) {
       const std::vector<std::byte> joined = Joined(bytes, segment);
-      expected.push_back(SumBytes(joined.data(), joined.size()));
+      expected.push_back(ChecksumBytes(joined.data(), joined.size()));
     }
-    ASSERT_OK_AND_ASSIGN(const std::vector<SegmentSum> got, sums->Sum(segments));
+    ASSERT_OK_AND_ASSIGN(const std::vector<SegmentChecksum> got, checksums->Checksum(segments));
     EXPECT_THAT(got, ElementsAreArray(expected));
   }
   // Options with which every segment below takes several rounds.
-  static DeviceSums::Options Small() {
+  static DeviceChecksums::Options Small() {
     return {.leaves = 3, .gathered_leaves = 2, .gathered_pieces = kLeafBytes + 5};
   }
 };
 
-TEST_F(DeviceSumsTest, SegmentsOfOnePieceHaveTheSumsOfTheProcessor) {
+TEST_F(DeviceChecksumsTest, SegmentsOfOnePieceHaveTheSumsOfTheProcessor) {
   const std::vector<std::byte> bytes = PatternBytes(12 * kLeafBytes + 300, 1);
   const DeviceBuffer buffer = Filled(bytes);
   const std::unique_ptr<DeviceMemory> memory = Register(buffer);
@@ -78,11 +78,11 @@ TEST_F(DeviceSumsTest, SegmentsOfOnePieceHaveTheSumsOfTheProcessor) {
       {{memory.get(), 3, 1}},
       {{memory.get(), 8, kLeafBytes - 1}},
       {{memory.get(), 16, kLeafBytes + 1}}};
-  ExpectSums(bytes, segments, {});
-  ExpectSums(bytes, segments, Small());
+  ExpectChecksums(bytes, segments, {});
+  ExpectChecksums(bytes, segments, Small());
 }
 
-TEST_F(DeviceSumsTest, SegmentsOfTinyTensorsWithOddGapsHaveTheSumsOfTheProcessor) {
+TEST_F(DeviceChecksumsTest, SegmentsOfTinyTensorsWithOddGapsHaveTheSumsOfTheProcessor) {
   std::vector<uint64_t> lengths;
   for (uint64_t i = 0; i < 600; ++i) lengths.push_back(i * 37 % 211);  // some of no bytes
   lengths.push_back(3 * kLeafBytes + 11);
@@ -163,7 +163,7 @@ TEST_F(DeviceSumsTest, TinyTensorsAreGatheredAndScattered) {
   }
 }
 
-TEST_F(DeviceSumsTest, PiecesAndPackedRangeOfDifferentSizesAreRefused) {
+TEST_F(DeviceChecksumsTest, PiecesAndPackedRangeOfDifferentSizesAreRefused) {
   const DeviceBuffer buffer = Filled(PatternBytes(100, 7));
   const std::unique_ptr<DeviceMemory> memory = Register(buffer);
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<PieceCopier> copier, PieceCopier::Create(device_, {}));
