@@ -71,6 +71,9 @@ struct ObservedSession::StepOf {
   Answer operator()(const event::Update& verb) const { return Step{"verb Update", verb.buffer}; }
   Answer operator()(const event::Apply& verb) const { return Step{"verb Update", verb.buffer}; }
   Answer operator()(const event::Reset& verb) const { return Step{"verb Reset", verb.buffer}; }
+  Answer operator()(const event::CancelUpdate& verb) const {
+    return Step{"the caller cancels", verb.buffer, OperationKind::kUpdate};
+  }
 
   Answer operator()(const event::ServerSaid& said) const {
     return std::visit(MessageOf{seen}, said.message);

@@ -85,6 +85,8 @@ class SimulatedWorker : public SimulatedProcess {
                absl::Duration timeout = absl::Seconds(60));
   CallId Apply(absl::Duration timeout = absl::Seconds(60));
   void DiscardStaged();
+  // The update, stage or apply that is under way ends; no effect without one.
+  void CancelUpdate();
   VersionSequence staged() const { return session_.staged_version(buffer_id_).sequence; }
   // A streaming receive of the rank's shard, which has no CallId: it is counted in received() when
   // its consumer has all of it.

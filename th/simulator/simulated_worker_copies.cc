@@ -26,6 +26,11 @@ CallId SimulatedWorker::Apply(absl::Duration timeout) {
       session_.Handle(event::Apply{call, buffer_id_, std::move(request)}, now()).status, call);
 }
 
+void SimulatedWorker::CancelUpdate() {
+  session_.Handle(event::CancelUpdate{buffer_id_}, now());
+  Settle();
+}
+
 void SimulatedWorker::DiscardStaged() {
   session_.Handle(event::DiscardStaged{buffer_id_}, now());
   Settle();

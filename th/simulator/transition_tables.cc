@@ -41,7 +41,6 @@ constexpr char kInOrder[] =
 constexpr char kOnce[] = "the server resolves an operation once, also over a restart";
 constexpr char kBefore[] = "the server says so before an operation is resolved, or never";
 constexpr char kNothingYet[] = "nothing is received before the first write";
-constexpr char kNoCancel[] = "no simulated caller cancels a call";
 
 // clang-format off
 constexpr Impossible kImpossible[] = {
@@ -61,7 +60,6 @@ constexpr Impossible kImpossible[] = {
     {"update beginning | OperationResolved, another", kInOrder},
     {"update beginning | OperationFinished, OK", kInOrder},
     {"update beginning | OperationFinished, not available", kInOrder},
-    {"update beginning | OperationFinished, an error", kInOrder},
     {"update beginning | OperationFinished, offload first", kInOrder},
     {"update beginning | OperationFinished, offload first, an error", kInOrder},
     {"update beginning | GroupChanged", kInOrder},
@@ -80,14 +78,6 @@ constexpr Impossible kImpossible[] = {
     {"update shard done | OperationFinished, not available", kBefore},
     {"update shard done | OperationFinished, offload first", kBefore},
     {"update shard done | OperationFinished, offload first, an error", kBefore},
-    {"update asked | the caller cancels", kNoCancel},
-    {"update copying | the caller cancels", kNoCancel},
-    {"update holding | the caller cancels", kNoCancel},
-    {"update beginning | the caller cancels", kNoCancel},
-    {"update draining | the caller cancels", kNoCancel},
-    {"update filling, not written | the caller cancels", kNoCancel},
-    {"update filling, written | the caller cancels", kNoCancel},
-    {"update shard done | the caller cancels", kNoCancel},
 };
 
 // Those that fewer than one seed in a hundred takes: no test of few seeds can demand them.
@@ -118,6 +108,8 @@ constexpr absl::string_view kRare[] = {
     "update holding | PublicationRefused",
     "update holding | GroupChanged",
     "update holding | sealed",
+    "update beginning | OperationFinished, an error",
+    "update beginning | the caller cancels",
     "update draining | GroupChanged",
     "update draining | sealed",
     "update filling, not written | OperationFinished, OK",

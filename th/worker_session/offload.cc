@@ -51,16 +51,19 @@ void FailOperation(State& state, Operation& operation, const absl::Status& why, 
   // A version that cannot be kept without the server is given up: the ranks could not agree on
   // anything else.
   if (EndWaiting(operation)) return Pump(state, *state.FindBuffer(operation.key.buffer), now);
-  Conclude(operation,
-           {.status = absl::Status(why.code(), absl::StrCat("the offload failed: ", why.message())),
-            .server_knows = true,
-            .must_offload = true});
+  const absl::Status status =
+      FindCopyFirst(operation)->cancelled
+          ? CancelledByCaller()
+          : absl::Status(why.code(), absl::StrCat("the offload failed: ", why.message()));
+  Conclude(operation, {.status = status, .server_knows = true, .must_offload = true});
   Pump(state, *state.FindBuffer(operation.key.buffer), now);
 }
 
 void GoOn(State& state, Operation& operation, absl::Time now) {
   Buffer& buffer = *state.FindBuffer(operation.key.buffer);
   if (!EndWaiting(operation)) AskAgain(buffer, operation, now);
+  // The other ranks hear of it under the number that they ask with too.
+  if (FindCopyFirst(operation)->cancelled) Conclude(operation, {.status = CancelledByCaller()});
   Pump(state, buffer, now);
 }
 

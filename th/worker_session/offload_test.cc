@@ -186,6 +186,31 @@ TEST_F(OffloadTest, AnUpdateWaitsForItsCopyToo) {
   EXPECT_EQ(State(), BufferState::kFilling);
 }
 
+TEST_F(OffloadTest, ACancelledUpdateEndsWithItsCopyWhichIsMade) {
+  ASSERT_OK(Update());
+  MustOffload(2, OperationKind::kUpdate);
+  const BufferId copy = AllocatedCopy();
+  worker_.Handle(event::CancelUpdate{buffer_});
+  EXPECT_THAT(worker_.Take<OperationDone>(), IsEmpty());
+  FillCopy(copy);
+  EXPECT_THAT(TheDone().status, StatusIs(absl::StatusCode::kCancelled));
+  EXPECT_EQ(worker_.session.buffer_state(copy), BufferState::kPublished);
+  EXPECT_EQ(State(), BufferState::kPublished);
+  const auto failed = worker_.TakeSent<RankFailed>();
+  ASSERT_THAT(failed, SizeIs(1)) << "the other ranks do not wait for this one";
+  EXPECT_EQ(failed[0].key, (OperationKey{buffer_, OperationNumber(3)}));
+}
+
+TEST_F(OffloadTest, ACancelledUpdateEndsCancelledWhenItsCopyFails) {
+  ASSERT_OK(Update());
+  MustOffload(2, OperationKind::kUpdate);
+  const BufferId copy = worker_.Take<AllocateOffload>().at(0).copy;
+  worker_.Say(BufferRegistered{copy, absl::OkStatus()});
+  worker_.Handle(event::CancelUpdate{buffer_});
+  worker_.Handle(event::OffloadAllocated{copy, absl::ResourceExhaustedError("no memory")});
+  EXPECT_THAT(TheDone().status, StatusIs(absl::StatusCode::kCancelled));
+}
+
 TEST_F(OffloadTest, WithoutRoomTheBufferStaysPublished) {
   ASSERT_OK(Unpublish());
   MustOffload(2, OperationKind::kUnpublish,

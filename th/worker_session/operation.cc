@@ -324,6 +324,8 @@ void Reannounce(State& state, Buffer& buffer, absl::Time now) {
   SendOrAnnounce(state, buffer, RegisterBuffer{AnnouncementOf(buffer)}, now);
 }
 
+absl::Status CancelledByCaller() { return absl::CancelledError("the caller cancelled it"); }
+
 absl::Status RefuseVerb(const State& state, ErrorCode code, const absl::Status& why) {
   ErrorText text = state.Error(code);
   text.cause = std::string(why.message());

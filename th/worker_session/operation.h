@@ -58,6 +58,9 @@ void RememberFinished(Buffer& buffer, const Operation& operation, const Verdict&
 // Begins `operation` anew under the next number; its number so far has ended.
 void AskAgain(Buffer& buffer, Operation& operation, absl::Time now);
 
+// What a call ends with that its caller has cancelled.
+absl::Status CancelledByCaller();
+
 // A refusal of a verb, in words.
 absl::Status RefuseVerb(const State& state, ErrorCode code, const absl::Status& why);
 

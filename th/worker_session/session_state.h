@@ -174,6 +174,9 @@ struct CopyFirst {
   BufferId copy;                      // then, until it is held or has failed; 0: none
   absl::Duration timeout;
   uint32_t tries = 0;
+  // The caller has cancelled the update. The copy goes on, as the other ranks wait for the whole
+  // group's copies and nobody else may hold the version; the update ends CANCELLED with the copy.
+  bool cancelled = false;
 
   bool waits() const { return wanted.has_value() || copy != BufferId(); }
 };

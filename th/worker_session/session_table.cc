@@ -85,7 +85,6 @@ constexpr SessionStep kSteps[] = {
     {"update copying", "PublicationRefused", "update copying, writable", "*PublicationLost*"},
     {"update copying", "GroupChanged", "published", "done ABORTED, RegisterBuffer, RegisterBuffer, *FreeOffload*, UnregisterBuffer"},
     {"update copying", "sealed", "same", "ShardSealed"},
-    {"update copying", "the caller cancels", "published", "done CANCELLED, RankFailed, *FreeOffload*, UnregisterBuffer"},
     {"update holding", "OperationResolved", "same", "ReadyToFill, RankDone"},
     {"update holding", "OperationResolved, another", "published", "RankFailed, done ABORTED"},
     {"update holding", "OperationFinished, OK", "published", "done OK"},

@@ -102,18 +102,6 @@ void DiscardStaged(State& state, BufferId original, absl::Time now) {
   }
 }
 
-namespace {
-
-// The server has ended what waits for a copy, and nobody needs that copy any more.
-bool GiveUpCopyOf(State& state, Operation& update) {
-  HostCopy* copy = state.FindHostCopy(std::exchange(update.update().copy.copy, BufferId()));
-  if (copy == nullptr) return false;
-  copy->kept()->given_up = true;
-  return true;
-}
-
-}  // namespace
-
 void CancelUpdate(State& state, BufferId original, absl::Time now) {
   const CopyEntry* copy = FindCopy(state, original);
   const bool stages = copy != nullptr && copy->second.phase == CopyPhase::kFilling;
@@ -121,9 +109,12 @@ void CancelUpdate(State& state, BufferId original, absl::Time now) {
   Buffer* buffer = state.FindBuffer(original);
   Operation* update = buffer == nullptr ? nullptr : FindUpdate(*buffer);
   if (update == nullptr) return;
-  const bool ended_there = GiveUpCopyOf(state, *update);
-  Conclude(*update, {.status = absl::CancelledError("the caller cancelled it"),
-                     .server_knows = ended_there});
+  CopyFirst& first = update->update().copy;
+  if (first.waits()) {
+    first.cancelled = true;
+    return;
+  }
+  Conclude(*update, {.status = CancelledByCaller()});
   Pump(state, *buffer, now);
 }
 

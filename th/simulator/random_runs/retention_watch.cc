@@ -18,13 +18,15 @@ struct StepHeld {
 };
 
 // The version that a buffer of the worker holds whole. The end of a fill is heard by the server
-// before the session calls it published.
+// before the session calls it published. A drain has taken nothing away yet: where the update that
+// it is for has failed on another rank, the version stays when it ends.
 StepHeld HeldBy(const SimulatedWorker& worker, BufferId id) {
   const BufferState state = worker.session().buffer_state(id);
   const SimulatedBuffer& buffer = *worker.FindBuffer(id);
   const bool received =
       state == BufferState::kFilling && buffer.held().count() == buffer.segment_count();
-  if (state != BufferState::kPublished && !received) return {};
+  const bool there = state == BufferState::kPublished || state == BufferState::kDraining;
+  if (!there && !received) return {};
   const auto version = worker.session().buffer_version(id);
   absl::string_view label = version.label.text();
   uint64_t step = 0;

@@ -18,6 +18,7 @@ constexpr absl::Duration kLongestOperation = absl::Seconds(20);
 
 constexpr absl::Duration kShortDrain = absl::Seconds(1);
 constexpr absl::Duration kNoPatience = absl::Milliseconds(200);
+constexpr absl::Duration kLatestCancel = absl::Milliseconds(600);  // after the call
 // The longest that a consumer needs for a segment of what it receives.
 constexpr absl::Duration kLongestTake = absl::Milliseconds(40);
 
@@ -302,6 +303,15 @@ void SimulatedRollout::Update() {
   const absl::Duration timeout = random().Between(kShortestOperation, kLongestOperation);
   OnEachRank(OperationKind::kUpdate,
              [selector, timeout](SimulatedWorker* rank) { rank->Update(selector, timeout); });
+  MaybeCancel();
+}
+
+void SimulatedRollout::MaybeCancel() {
+  if (!random().OneIn(8)) return;
+  SimulatedWorker* const rank = ranks()[random().Below(ranks().size())];
+  rank->Post(random().Between(absl::ZeroDuration(), kLatestCancel), [rank] {
+    if (!rank->ended().has_value()) rank->CancelUpdate();
+  });
 }
 
 // As a rule what all ranks have staged is moved in soon; it may be thrown away, or go stale.
@@ -321,6 +331,7 @@ bool SimulatedRollout::ActOnStaged() {
   latest_ = Beside::kApply;
   const absl::Duration timeout = random().Between(kShortestOperation, kLongestOperation);
   OnEachRank(OperationKind::kUpdate, [timeout](SimulatedWorker* rank) { rank->Apply(timeout); });
+  MaybeCancel();
   return true;
 }
 
@@ -334,6 +345,7 @@ void SimulatedRollout::Stage() {
     if (then == 1) rank->DiscardStaged();
   };
   OnEachRank(OperationKind::kUpdate, verb, About::kBeside);
+  MaybeCancel();
 }
 
 SegmentSet SimulatedRollout::DrawWanted(uint64_t segment_count) {

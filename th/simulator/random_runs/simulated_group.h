@@ -195,6 +195,8 @@ class SimulatedRollout : public SimulatedGroup {
   // True: it has begun something.
   bool ActOnStaged();
   void Update();
+  // One rank's caller may cancel the call that the group has just begun.
+  void MaybeCancel();
   void Stage();
   void Receive();
   SegmentSet DrawWanted(uint64_t segment_count);
