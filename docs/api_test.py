@@ -86,7 +86,7 @@ STRUCTS = {"ClientOptions": "th_join_options", "RegisterOptions": "th_register_o
            "UpdateOptions": "th_update_options", "StageOptions": "th_stage_options",
            "ApplyOptions": "th_apply_options", "ReceiveOptions": "th_receive_options",
            "AttachOptions": "th_attach_options"}
-PUBLIC_HEADERS = ("client.h", "receive.h", "attach.h")
+PUBLIC_HEADERS = ("client.h", "client_options.h", "verb_options.h", "weight_buffer.h", "controller.h", "receive.h", "attach.h")
 
 # Options that have another name in C. None: C needs none, for the reason beside it.
 OTHER_NAMES = {

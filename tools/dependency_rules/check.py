@@ -297,7 +297,18 @@ def check_visibility(tree):
                 yield "%s: visible to all of %s; name the packages one by one" % (target.label, shown_to)
 
 
-CHECKS = [check_order, check_includes, check_purity_of_targets, check_purity_of_sources, check_shape, check_visibility]
+def check_size(tree):
+    files = collections.defaultdict(set)
+    for target in tree.shipped():
+        files[target.package].update(tree.root / target.package / s for s in target.sources if s.endswith((".h", ".cc")))
+    for package, paths in sorted(files.items()):
+        lines = sum(len(p.read_text().splitlines()) for p in paths if p.is_file())
+        limit = rules.MAX_LINES_OF.get(package, rules.MAX_LINES)
+        if lines > limit:
+            yield "%s: %d lines, and one can see into %d: divide it by what its parts are for" % (package, lines, limit)
+
+
+CHECKS = [check_order, check_includes, check_purity_of_targets, check_purity_of_sources, check_shape, check_visibility, check_size]
 
 
 def violations(root):

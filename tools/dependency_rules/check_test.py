@@ -68,8 +68,10 @@ class CheckTest(unittest.TestCase):
                  "wire_source": "th/wire/wire.cc", "readme": "th/weights/README.md",
                  "cluster": "testing/cluster/BUILD.bazel", "cluster_header": "testing/cluster/cluster.h",
                  "new_testing": "testing/theatre/BUILD.bazel"}
-        files = dict(GOOD)
-        files.update({paths[key]: content for key, content in changed.items()})
+        return self.violations_of({paths[key]: content for key, content in changed.items()})
+
+    def violations_of(self, changed):
+        files = dict(GOOD, **changed)
         with tempfile.TemporaryDirectory() as root:
             for path, content in files.items():
                 if content is not None:
@@ -185,6 +187,13 @@ class CheckTest(unittest.TestCase):
         found = self.violations(weights='package(default_visibility = ["//visibility:public"])\n' + WEIGHTS)
         self.assertEqual(len(found), 1)
         self.assertTrue(found[0].startswith("//th/weights:segments: visible to //visibility:public"), found)
+
+    def test_package_into_which_nobody_sees_is_named(self):
+        lines = {"th/weights/segments.cc": "int x;\n" * 9_999, "th/weights/segments_test.cc": "int x;\n" * 9_999}
+        self.assertEqual(self.violations_of(lines), [])
+        lines["th/weights/segments.cc"] = "int x;\n" * 10_000
+        self.assertEqual(self.violations_of(lines),
+                         ["th/weights: 10001 lines, and one can see into 10000: divide it by what its parts are for"])
 
     def test_unknown_package_is_named(self):
         found = self.violations(header="", server=None) + check.violations(self._with_unknown_package())

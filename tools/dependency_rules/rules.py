@@ -137,3 +137,9 @@ ALSO_VISIBLE = {
 FACADES = {
     "th/cli": "//th/cli:th",  # the command itself
 }
+
+# The most lines of production code (.h and .cc of what is no test) that a package may have: one can still see into it.
+MAX_LINES = 10_000
+MAX_LINES_OF = {
+    "th/cli": 4_500,  # commands and nothing else
+}
