@@ -18,12 +18,6 @@ namespace {
 // Beyond the session's own join timeout, for what it asked for to be carried out.
 constexpr absl::Duration kJoinGrace = absl::Seconds(5);
 
-// The arena counts whole pages of its own, a part of one more for each copy.
-uint64_t ArenaBytesFor(uint64_t limit_bytes, uint64_t max_copies) {
-  const uint64_t slack = max_copies * kArenaAlignment;
-  return limit_bytes + std::min(slack, std::numeric_limits<uint64_t>::max() - limit_bytes);
-}
-
 }  // namespace
 
 Membership::Membership(Parts parts)
@@ -33,15 +27,13 @@ Membership::Membership(Parts parts)
       options_(parts.options),
       limits_(parts.limits),
       staging_limit_bytes_(parts.staging_limit_bytes),
-      offload_arena_(std::make_shared<HostArena>(HostArena::Options{
-          .limit_bytes = ArenaBytesFor(options_.offload_limit_bytes, limits_.max_buffers),
-          .readers_may = ReadersMay::kAttach})),
-      staging_arena_(std::make_shared<HostArena>(HostArena::Options{
-          .limit_bytes = parts.staging_limit_bytes, .readers_may = ReadersMay::kAttach})),
-      snapshot_arena_(std::make_shared<HostArena>(HostArena::Options{
-          .limit_bytes = parts.snapshot_limit_bytes, .readers_may = ReadersMay::kAttach})),
-      readers_(std::move(parts.readers)),
-      session_(std::move(parts.options), parts.limits) {}
+      copies_(runtime_, {.offload_bytes = options_.offload_limit_bytes,
+                         .max_offloads = limits_.max_buffers,
+                         .staging_bytes = parts.staging_limit_bytes,
+                         .snapshot_bytes = parts.snapshot_limit_bytes}),
+      reporter_(std::move(parts.readers)),
+      session_(std::move(parts.options), parts.limits),
+      readers_(reporter_) {}
 
 Membership::~Membership() = default;
 
@@ -122,7 +114,7 @@ absl::Status Membership::Join() {
 absl::Status Membership::Leave(absl::Duration timeout) {
   const absl::Cleanup silence = [this] {
     // A caller that leaves within its own function waits for nothing.
-    if (readers_ != nullptr && !runtime_->callbacks().OnLoop()) readers_->Disable();
+    if (reporter_ != nullptr && !runtime_->callbacks().OnLoop()) reporter_->Disable();
   };
   {
     absl::MutexLock lock(&mu_);
@@ -185,15 +177,12 @@ absl::Status Membership::CanWait() const {
 }
 
 bool Membership::Quiet() const {
-  const bool any_copied = std::any_of(claimed_.begin(), claimed_.end(), [](const auto& entry) {
-    return entry.second == Claim::kSnapshot;
-  });
-  return fills_.empty() && renewals_.empty() && served_.empty() && admissions_.empty() &&
-         !any_copied;
+  return fills_.empty() && renewals_.empty() && readers_.empty() &&
+         !claims_.HasAnyFor(ClaimFor::kSnapshot);
 }
 
 bool Membership::BufferQuiet(const LocalBuffer* buffer) const {
-  return fills_.count(buffer) == 0 && renewals_.count(buffer) == 0 && !IsRead(buffer);
+  return fills_.count(buffer) == 0 && renewals_.count(buffer) == 0 && !readers_.IsRead(buffer);
 }
 
 LocalBuffer::RunBeside Membership::RunsBeside() {
@@ -234,11 +223,6 @@ void Membership::AwaitRenewed(const LocalBuffer& buffer) const {
     return renewals_.count(&buffer) == 0;
   };
   mu_.Await(absl::Condition(&renewed));
-}
-
-bool Membership::IsRead(const LocalBuffer* buffer) const {
-  return std::any_of(served_.begin(), served_.end(),
-                     [buffer](const auto& entry) { return entry.second.buffer.get() == buffer; });
 }
 
 // ---- buffers
@@ -299,8 +283,7 @@ void Membership::Withdraw(LocalBuffer& buffer) {
   static_cast<void>(buffer.store()->AwaitDevices(absl::InfiniteDuration()).ok());
   absl::MutexLock lock(&mu_);
   buffers_.erase(buffer.id());
-  asleep_.erase(buffer.id());
-  claimed_.erase(buffer.id());
+  claims_.Forget(buffer.id());
 }
 
 void Membership::AwaitQuietAndClaim(const LocalBuffer& buffer) {
@@ -310,24 +293,22 @@ void Membership::AwaitQuietAndClaim(const LocalBuffer& buffer) {
   // process that was itself stopped meanwhile waits for long; but for a snapshot, which takes the
   // time of its copy, and a change of memory, which takes kDeviceTime at most.
   const auto quiet = [&]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
-    return BufferQuiet(&buffer) && CheckUnclaimed(buffer.id()).ok();
+    return BufferQuiet(&buffer) && claims_.CheckUnclaimed(buffer.id()).ok();
   };
   mu_.Await(absl::Condition(&quiet));
-  claimed_[buffer.id()] = Claim::kWithdraw;
+  claims_.Claim(buffer.id(), ClaimFor::kWithdraw);
 }
 
 void Membership::LetReadersFinish(const LocalBuffer& buffer) {
   FinishReaders order;
   {
     absl::MutexLock lock(&mu_);
-    for (const auto& [transfer, served] : served_) {
-      if (served.buffer.get() == &buffer) order.transfers.push_back(transfer);
-    }
+    order.transfers = readers_.ReadersOf(&buffer);
   }
   if (order.transfers.empty()) return;
   Do(std::move(order));
   absl::MutexLock lock(&mu_);
-  const auto unread = [&]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return !IsRead(&buffer); };
+  const auto unread = [&]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return !readers_.IsRead(&buffer); };
   mu_.AwaitWithTimeout(absl::Condition(&unread), limits_.leave_grace);
 }
 
@@ -338,7 +319,7 @@ absl::Status Membership::Start(const std::shared_ptr<Call>& call,
   {
     absl::MutexLock lock(&mu_);
     if (left_) return absl::CancelledError("this client has left");
-    TH_RETURN_IF_ERROR(CheckAwake(call->buffer));
+    TH_RETURN_IF_ERROR(claims_.CheckAwake(call->buffer));
     last_call_ = last_call_.Next();
     answer = session_.Handle(verb(last_call_), MonotonicNow());
     if (answer.buffer != BufferId()) call->buffer = answer.buffer;
@@ -464,11 +445,7 @@ void Membership::OnAdmission(AdmissionRequest request, std::function<void(Admiss
   {
     absl::MutexLock lock(&mu_);
     if (!ended_.has_value() && !left_) {
-      const CapabilityClaims& claims = request.capability.claims;
-      admissions_[request.transfer] = {
-          .buffer = request.buffer,
-          .decide = std::exchange(decide, nullptr),
-          .report = {.event = EventOf(claims), .reader = claims.reader, .version = claims.version}};
+      readers_.Ask(request, std::exchange(decide, nullptr));
       session_.Handle(event::AdmissionAsked{request.transfer, request.buffer, request.capability,
                                             request.generation},
                       MonotonicNow());
@@ -479,33 +456,10 @@ void Membership::OnAdmission(AdmissionRequest request, std::function<void(Admiss
   SchedulePump();
 }
 
-void Membership::NoteSent(TransferId transfer, uint64_t bytes) {
-  const auto found = served_.find(transfer);
-  if (found == served_.end()) return;
-  ServedTransfer& served = found->second;
-  if (bytes > served.bytes) served.buffer->bytes_sent() += bytes - served.bytes;
-  served.bytes = bytes;
-}
-
-void Membership::NoteReleased(TransferId transfer, uint64_t bytes, const std::string& why) {
-  NoteSent(transfer, bytes);
-  auto served = served_.extract(transfer);
-  if (served.empty()) return;
-  ReaderReport& report = served.mapped().report;
-  report.what = ReaderReport::What::kReleased;
-  report.bytes_sent = bytes;
-  report.why_ended = why;
-  Report(std::move(report));
-}
-
-void Membership::Report(ReaderReport report) const {
-  if (readers_ != nullptr) readers_->Report(std::move(report));
-}
-
 void Membership::OnReaderBytes(TransferId transfer, uint64_t bytes_sent_so_far) {
   ForeignThreadScope scope;
   absl::MutexLock lock(&mu_);
-  NoteSent(transfer, bytes_sent_so_far);
+  readers_.NoteSent(transfer, bytes_sent_so_far);
   session_.Handle(event::ReaderBytesMoved{transfer}, MonotonicNow());  // asks for nothing
 }
 
@@ -514,9 +468,7 @@ void Membership::OnReaderReleased(TransferId transfer, uint64_t bytes_sent,
   ForeignThreadScope scope;
   {
     absl::MutexLock lock(&mu_);
-    NoteReleased(transfer, bytes_sent, why);
-    const auto waiting = admissions_.find(transfer);
-    if (waiting != admissions_.end()) waiting->second.released = true;
+    readers_.NoteReleased(transfer, bytes_sent, why);
     session_.Handle(event::ReaderReleased{transfer}, MonotonicNow());
   }
   SchedulePump();

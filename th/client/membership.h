@@ -33,12 +33,14 @@
 #include "th/client/call.h"
 #include "th/client/control_stream.h"
 #include "th/client/data_plane.h"
+#include "th/client/host_copies.h"
 #include "th/client/local_buffer.h"
+#include "th/client/memory_claims.h"
 #include "th/client/reader_reporter.h"
 #include "th/client/runtime.h"
+#include "th/client/served_readers.h"
 #include "th/client/session_access.h"
 #include "th/client/tensor_binding.h"
-#include "th/memory/host_arena.h"
 #include "th/transfer/task_thread.h"
 #include "th/transfer/transport.h"
 #include "th/worker_session/worker_session.h"
@@ -194,18 +196,6 @@ class Membership final : public SessionAccess,
 
  private:
   using BufferPtr = std::shared_ptr<LocalBuffer>;
-  struct ServedTransfer {
-    BufferPtr buffer;
-    ReaderReport report;
-    uint64_t bytes = 0;
-  };
-  struct WaitingAdmission {
-    BufferId buffer;
-    std::function<void(Admission)> decide;
-    ReaderReport report;
-    bool released = false;  // the reader has gone meanwhile
-  };
-
   void SchedulePump();
   // ---- th-control: membership.cc
   void Pump();
@@ -239,19 +229,10 @@ class Membership final : public SessionAccess,
   // OK if the buffer's memory may be changed for another now. Runs on th-control.
   absl::Status CanChangeMemory(const LocalBuffer& buffer);
   absl::Status CheckCanRebind(BufferId buffer) const ABSL_SHARED_LOCKS_REQUIRED(mu_);
-  // The purpose for which one thread at a time claims a buffer's memory.
-  enum class Claim : uint8_t {
-    kRebind,    // it is changed for another, which also wakes the buffer
-    kSleep,     // it is withdrawn from the data plane
-    kWake,      // it is bound where it lay, and wakes
-    kSnapshot,  // this thread reads it
-    kReset,     // this thread waits for GPUs that write it
-    kWithdraw,  // the buffer ends
-  };
   // Closes the buffer to verbs, until ReleaseMemory, once its memory may be changed for another and
   // nothing of it is under way on th-arena. FAILED_PRECONDITION. One that is asleep is closed for
   // kSleep as it is, and not for kSnapshot; for kWake no other is.
-  absl::Status ClaimMemory(const LocalBuffer& buffer, Claim claim);
+  absl::Status ClaimMemory(const LocalBuffer& buffer, ClaimFor claim);
   void ReleaseMemory(const LocalBuffer& buffer);
   // Binds a buffer that is claimed: its memory is `binding` from now on, and it is awake.
   absl::Status BindAwake(LocalBuffer& buffer, const TensorBinding& binding);
@@ -276,12 +257,7 @@ class Membership final : public SessionAccess,
   // True when `condition`, which holds mu_, has become true within `timeout`, and before the calls
   // of this thread were cancelled.
   bool AwaitUnlessCancelled(absl::Duration timeout, absl::FunctionRef<bool()> condition) const;
-  // OK: a verb may begin. FAILED_PRECONDITION: the buffer is asleep, or its memory is being
-  // changed.
-  absl::Status CheckAwake(BufferId buffer) const ABSL_SHARED_LOCKS_REQUIRED(mu_);
-  absl::Status CheckUnclaimed(BufferId buffer) const ABSL_SHARED_LOCKS_REQUIRED(mu_);
-  absl::Status CheckNotAsleep(BufferId buffer) const ABSL_SHARED_LOCKS_REQUIRED(mu_);
-  absl::Status CheckMayClaim(const LocalBuffer& buffer, Claim claim) const
+  absl::Status CheckMayClaim(const LocalBuffer& buffer, ClaimFor claim) const
       ABSL_SHARED_LOCKS_REQUIRED(mu_);
   BufferPtr FindBuffer(BufferId id) const;
   std::shared_ptr<Call> TakeCall(CallId id);
@@ -291,7 +267,6 @@ class Membership final : public SessionAccess,
   void DropIdleHolders();
   // Lets the buffer's readers end the segment under way, for limits_.leave_grace at most.
   void LetReadersFinish(const LocalBuffer& buffer);
-  bool IsRead(const LocalBuffer* buffer) const ABSL_SHARED_LOCKS_REQUIRED(mu_);
   // Stops everything of a buffer; its memory is free once BufferQuiet.
   void Silence(LocalBuffer& buffer);
   // Carries out what is asked, silences the buffer, and forgets it once it is quiet.
@@ -304,10 +279,6 @@ class Membership final : public SessionAccess,
   bool BufferQuiet(const LocalBuffer* buffer) const ABSL_SHARED_LOCKS_REQUIRED(mu_);
   bool Quiet() const ABSL_SHARED_LOCKS_REQUIRED(mu_);
   void CloseStreamSoon();
-  void Report(ReaderReport report) const;
-  void NoteSent(TransferId transfer, uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void NoteReleased(TransferId transfer, uint64_t bytes, const std::string& why)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const std::shared_ptr<Runtime> runtime_;
   const std::shared_ptr<DataPlane> data_plane_;
@@ -315,11 +286,8 @@ class Membership final : public SessionAccess,
   const SessionOptions options_;
   const SessionLimits limits_;
   const uint64_t staging_limit_bytes_;
-  // Shared with the copies in them.
-  const std::shared_ptr<HostArena> offload_arena_;
-  const std::shared_ptr<HostArena> staging_arena_;
-  const std::shared_ptr<HostArena> snapshot_arena_;
-  const std::shared_ptr<ReaderReporter> readers_;  // null: nobody asked
+  HostCopies copies_;
+  const std::shared_ptr<ReaderReporter> reporter_;  // null: nobody asked
   std::atomic<bool> pump_scheduled_{false};
 
   mutable absl::Mutex mu_;
@@ -327,10 +295,8 @@ class Membership final : public SessionAccess,
   CallId last_call_ ABSL_GUARDED_BY(mu_);
   std::map<CallId, std::shared_ptr<Call>> calls_ ABSL_GUARDED_BY(mu_);
   std::map<BufferId, BufferPtr> buffers_ ABSL_GUARDED_BY(mu_);
-  std::set<BufferId> asleep_ ABSL_GUARDED_BY(mu_);
-  std::map<BufferId, Claim> claimed_ ABSL_GUARDED_BY(mu_);  // see ClaimMemory
-  std::map<TransferId, ServedTransfer> served_ ABSL_GUARDED_BY(mu_);
-  std::map<TransferId, WaitingAdmission> admissions_ ABSL_GUARDED_BY(mu_);
+  MemoryClaims claims_ ABSL_GUARDED_BY(mu_);
+  ServedReaders readers_ ABSL_GUARDED_BY(mu_);
   std::multiset<const LocalBuffer*> fills_ ABSL_GUARDED_BY(mu_);     // that have not stopped
   std::multiset<const LocalBuffer*> renewals_ ABSL_GUARDED_BY(mu_);  // see RunBeside
   StreamId open_stream_ ABSL_GUARDED_BY(mu_);                        // 0: none

@@ -59,10 +59,10 @@ absl::Status Membership::LeaveUndefined(const LocalBuffer& buffer) {
   bool is_claimed = false;
   {
     absl::MutexLock lock(&mu_);
-    TH_RETURN_IF_ERROR(CheckUnclaimed(buffer.id()));
+    TH_RETURN_IF_ERROR(claims_.CheckUnclaimed(buffer.id()));
     is_claimed = session_.buffer_state(buffer.id()) == BufferState::kUndefined;
     // Or an update that begins meanwhile could fail with another GPU at work.
-    if (is_claimed) claimed_[buffer.id()] = Claim::kReset;
+    if (is_claimed) claims_.Claim(buffer.id(), ClaimFor::kReset);
   }
   if (!is_claimed) return Handle(event::Reset{buffer.id()}).status;
   const absl::Cleanup release = [&] { ReleaseMemory(buffer); };
@@ -70,7 +70,7 @@ absl::Status Membership::LeaveUndefined(const LocalBuffer& buffer) {
   return Handle(event::Reset{buffer.id()}).status;
 }
 
-absl::Status Membership::ClaimMemory(const LocalBuffer& buffer, Claim claim) {
+absl::Status Membership::ClaimMemory(const LocalBuffer& buffer, ClaimFor claim) {
   for (int attempt = 0; attempt < kMaxRenewalsAwaited; ++attempt) {
     AwaitRenewed(buffer);  // the caller may free the memory next
     absl::Status can;
@@ -81,7 +81,7 @@ absl::Status Membership::ClaimMemory(const LocalBuffer& buffer, Claim claim) {
       absl::MutexLock lock(&mu_);
       can = CheckMayClaim(buffer, claim);
       is_renewed = renewals_.count(&buffer) > 0;
-      if (can.ok() && !is_renewed) claimed_[buffer.id()] = claim;
+      if (can.ok() && !is_renewed) claims_.Claim(buffer.id(), claim);
     });
     if (!can.ok() || !is_renewed) return can;
   }
@@ -89,13 +89,13 @@ absl::Status Membership::ClaimMemory(const LocalBuffer& buffer, Claim claim) {
       "the buffer was published and taken back again and again meanwhile, by another thread");
 }
 
-absl::Status Membership::CheckMayClaim(const LocalBuffer& buffer, Claim claim) const {
-  TH_RETURN_IF_ERROR(CheckUnclaimed(buffer.id()));
-  if (claim == Claim::kSleep && asleep_.contains(buffer.id())) return absl::OkStatus();
-  if (claim == Claim::kWake && !asleep_.contains(buffer.id())) {
+absl::Status Membership::CheckMayClaim(const LocalBuffer& buffer, ClaimFor claim) const {
+  TH_RETURN_IF_ERROR(claims_.CheckUnclaimed(buffer.id()));
+  if (claim == ClaimFor::kSleep && claims_.IsAsleep(buffer.id())) return absl::OkStatus();
+  if (claim == ClaimFor::kWake && !claims_.IsAsleep(buffer.id())) {
     return absl::FailedPreconditionError("the buffer is not asleep");
   }
-  if (claim == Claim::kSnapshot) TH_RETURN_IF_ERROR(CheckNotAsleep(buffer.id()));
+  if (claim == ClaimFor::kSnapshot) TH_RETURN_IF_ERROR(claims_.CheckNotAsleep(buffer.id()));
   TH_RETURN_IF_ERROR(CheckCanRebind(buffer.id()));
   if (buffer.snapshot_bytes() == 0) return absl::OkStatus();
   // Between a snapshot and its publication.
@@ -104,11 +104,11 @@ absl::Status Membership::CheckMayClaim(const LocalBuffer& buffer, Claim claim) c
 
 void Membership::ReleaseMemory(const LocalBuffer& buffer) {
   absl::MutexLock lock(&mu_);
-  claimed_.erase(buffer.id());
+  claims_.Release(buffer.id());
 }
 
 absl::Status Membership::Rebind(LocalBuffer& buffer, const TensorBinding& binding) {
-  TH_RETURN_IF_ERROR(ClaimMemory(buffer, Claim::kRebind));
+  TH_RETURN_IF_ERROR(ClaimMemory(buffer, ClaimFor::kRebind));
   const absl::Cleanup release = [&] { ReleaseMemory(buffer); };
   std::vector<std::shared_ptr<DeviceSide>> before;
   runtime_->RunOnControl([&] { before = buffer.device_sides(); });
@@ -127,7 +127,7 @@ absl::Status Membership::BindAwake(LocalBuffer& buffer, const TensorBinding& bin
     bound = buffer.Rebind(binding);
     if (!bound.ok()) return;
     absl::MutexLock lock(&mu_);
-    asleep_.erase(buffer.id());
+    claims_.Wake(buffer.id());
   });
   return bound;
 }
@@ -135,7 +135,7 @@ absl::Status Membership::BindAwake(LocalBuffer& buffer, const TensorBinding& bin
 // One that is asleep runs through here again: its GPU may not have ended when it fell asleep.
 absl::Status Membership::Sleep(LocalBuffer& buffer) {
   AwaitWritable(buffer);
-  TH_RETURN_IF_ERROR(ClaimMemory(buffer, Claim::kSleep));
+  TH_RETURN_IF_ERROR(ClaimMemory(buffer, ClaimFor::kSleep));
   const absl::Cleanup release = [&] { ReleaseMemory(buffer); };
   absl::Status unread;
   std::vector<std::shared_ptr<DeviceSide>> sides;
@@ -145,14 +145,14 @@ absl::Status Membership::Sleep(LocalBuffer& buffer) {
     buffer.DetachMemory();
     sides = buffer.device_sides();
     absl::MutexLock lock(&mu_);
-    asleep_.insert(buffer.id());
+    claims_.FallAsleep(buffer.id());
   });
   TH_RETURN_IF_ERROR(unread);
   return RevokeDevices(sides, kDeviceTime);
 }
 
 absl::Status Membership::Wake(LocalBuffer& buffer, BindWhereItLay bind) {
-  TH_RETURN_IF_ERROR(ClaimMemory(buffer, Claim::kWake));
+  TH_RETURN_IF_ERROR(ClaimMemory(buffer, ClaimFor::kWake));
   const absl::Cleanup release = [&] { ReleaseMemory(buffer); };
   TH_ASSIGN_OR_RETURN(const TensorBinding binding, bind(MemoryOf(buffer), StoragesOf(buffer)));
   return BindAwake(buffer, binding);
@@ -160,36 +160,7 @@ absl::Status Membership::Wake(LocalBuffer& buffer, BindWhereItLay bind) {
 
 bool Membership::IsAsleep(BufferId buffer) const {
   absl::MutexLock lock(&mu_);
-  return asleep_.contains(buffer);
-}
-
-absl::Status Membership::CheckUnclaimed(BufferId buffer) const {
-  const auto claimed = claimed_.find(buffer);
-  if (claimed == claimed_.end()) return absl::OkStatus();
-  switch (claimed->second) {
-    case Claim::kRebind:
-    case Claim::kSleep:
-    case Claim::kWake:
-      break;
-    case Claim::kSnapshot:
-      return absl::FailedPreconditionError("another thread is taking a snapshot of the buffer");
-    case Claim::kReset:
-      return absl::FailedPreconditionError("another thread is resetting the buffer");
-    case Claim::kWithdraw:
-      return absl::FailedPreconditionError("another thread is ending the buffer");
-  }
-  return absl::FailedPreconditionError("another thread is changing the buffer's memory");
-}
-
-absl::Status Membership::CheckAwake(BufferId buffer) const {
-  TH_RETURN_IF_ERROR(CheckUnclaimed(buffer));
-  return CheckNotAsleep(buffer);
-}
-
-absl::Status Membership::CheckNotAsleep(BufferId buffer) const {
-  if (!asleep_.contains(buffer)) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      "the buffer is asleep: its memory may be gone; Wake it once the memory is there again");
+  return claims_.IsAsleep(buffer);
 }
 
 StorageMemory Membership::MemoryOf(const LocalBuffer& buffer) {

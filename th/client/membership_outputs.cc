@@ -1,4 +1,5 @@
 // The outputs of the session, carried out on th-control.
+#include <optional>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -68,7 +69,7 @@ void Membership::DropIdleHolders() {
   std::vector<WorkerId> idle;
   {
     absl::MutexLock lock(&mu_);
-    if (!served_.empty() || !admissions_.empty()) return;
+    if (!readers_.empty()) return;
     for (const WorkerId holder : holders_) {
       if (holder != session_.worker()) idle.push_back(holder);
     }
@@ -101,9 +102,8 @@ void Membership::Do(SessionEnded ended) {
     data_plane_->RemoveHolder(holder);
   }
   {
-    // Those that were decided on but never began are not released: nobody was left to tell.
     absl::MutexLock lock(&mu_);
-    served_.clear();
+    readers_.ForgetServed();
     std::erase_if(buffers_, [](const auto& entry) { return entry.second->owns_memory(); });
   }
   CloseStreamSoon();
@@ -131,13 +131,13 @@ void Membership::EndCalls(const absl::Status& status) {
 }
 
 void Membership::RefuseAdmissions(const absl::Status& status) {
-  std::map<TransferId, WaitingAdmission> waiting;
+  std::vector<ServedReaders::Decide> waiting;
   {
     absl::MutexLock lock(&mu_);
-    waiting.swap(admissions_);
+    waiting = readers_.TakeWaiting();
   }
-  for (const auto& [transfer, admission] : waiting) {
-    admission.decide({absl::UnavailableError(status.message()), nullptr, {}});
+  for (const ServedReaders::Decide& decide : waiting) {
+    decide({absl::UnavailableError(status.message()), nullptr, {}});
   }
 }
 
@@ -162,9 +162,7 @@ void Membership::Silence(LocalBuffer& buffer) {
   std::vector<TransferId> transfers;
   {
     absl::MutexLock lock(&mu_);
-    for (const auto& [transfer, served] : served_) {
-      if (served.buffer.get() == &buffer) transfers.push_back(transfer);
-    }
+    transfers = readers_.ReadersOf(&buffer);
   }
   for (const TransferId transfer : transfers) data_plane_->CutTransfer(transfer);
 }
@@ -246,29 +244,15 @@ void Membership::Do(FinishReaders order) {
 }
 
 void Membership::Do(AdmissionDecided decided) {
-  std::function<void(Admission)> decide;
-  Admission admission{decided.status, nullptr, decided.generation};
+  std::optional<ServedReaders::Answer> answer;
   {
     absl::MutexLock lock(&mu_);
-    const auto waiting = admissions_.find(decided.transfer);
-    if (waiting == admissions_.end()) return;
-    decide = std::move(waiting->second.decide);
-    const auto buffer = buffers_.find(waiting->second.buffer);
-    const bool released = waiting->second.released;
-    ReaderReport report = std::move(waiting->second.report);
-    admissions_.erase(waiting);
-    if (admission.status.ok() && buffer == buffers_.end()) {
-      admission.status = absl::UnavailableError("the buffer is gone");
-    }
-    if (admission.status.ok()) {
-      admission.store = buffer->second->store();
-      if (!released) served_[decided.transfer] = {.buffer = buffer->second, .report = report};
-    }
-    if (!admission.status.ok()) report.what = ReaderReport::What::kRefused;
-    report.refusal = admission.status;
-    Report(std::move(report));
+    answer = readers_.Decided(decided, [this](BufferId id) ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+      const auto found = buffers_.find(id);
+      return found == buffers_.end() ? nullptr : found->second;
+    });
   }
-  decide(std::move(admission));
+  if (answer.has_value()) answer->decide(std::move(answer->admission));
 }
 
 // ---- results
