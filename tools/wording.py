@@ -19,7 +19,7 @@ NAMES = {
     "demo truth": "ExpectedChecksums", "handed on": "Consumed", "happening": "Event", "has hope": "IsCompletable",
     "keeps nothing": "streaming", "look at": "recheck_at", "may yet feed": "MayBecomeSource",
     "offload first": "must_offload", "process stage": "ProcessPoller", "raise curtain": "SetUp", "rank cast": "LocalCluster",
-    "real cast": "ScenarioCluster", "seed promise": "SeedReservation", "take away": "DropReplicaContent",
+    "real cast": "ScenarioCluster", "seed copy": "site_copy", "seed promise": "SiteCopyReservation", "seed reservation": "SiteCopyReservation", "seed wanted": "SiteCopyWanted", "take away": "DropReplicaContent",
 }
 # Words, wherever they stand in a name.
 WORDS = {
@@ -30,7 +30,7 @@ WORDS = {
 TEST_NAME = re.compile(r"\b(?:TYPED_)?TEST(?:_[FP])?\(\s*\w+,\s*(\w+)")
 
 TOKEN = re.compile(r"""
-    //[^\n]* | /\*.*?\*/                            # comments
+    //[^\n]* | /\*.*?\*/ | \#[ ][^\n]*              # comments, those of Starlark too
   | "(?P<key>[A-Za-z_]\w*)" | "(?:\\.|[^"\\\n])*"   # strings
   | (?P<identifier>[A-Za-z_]\w*)
 """, re.X | re.S)

@@ -23,6 +23,7 @@ class OldNamesTest(unittest.TestCase):
 
     def test_prose_is_free_and_keys_are_not(self):
         self.assertEqual(found("// at its own pace\n/* reign */ int a;"), [])
+        self.assertEqual(found("# at its own pace\nname = 1"), [])
         self.assertEqual(found('Say("the pace of a reign \\"pace\\"");'), [])
         self.assertEqual(found('json["reign"]'), [(1, "reign")])
         self.assertEqual(found('a("//", pace)'), [(1, "pace")])

@@ -125,7 +125,7 @@ std::string DescribeReplica(const CatalogReplica& replica, absl::string_view sta
                             EventSuffix(replica.event));
   return absl::StrCat("\n", replica.group, " (", state, "), buffer ", replica.buffer_name,
                       ", form ", replica.form, IsTemporary(replica.role) ? ", temporary" : "",
-                      replica.role == BufferRole::kSeed ? ", seeds its site" : "",
+                      replica.role == BufferRole::kSiteCopy ? ", seeds its site" : "",
                       DescribeSnapshots(replica), under_way, "\n", RankTable(replica));
 }
 

@@ -40,7 +40,7 @@ class SoakTest : public ::testing::Test {
                  .first_seed = 1'000,
                  .processes = processes,
                  .batch = 10,
-                 .tell = [this](const std::string& line) { told_.push_back(line); },
+                 .print_line = [this](const std::string& line) { reported_.push_back(line); },
                  .stopped =
                      [this](absl::Duration pause) {
                        return stopped_.WaitForNotificationWithTimeout(stop_ ? absl::ZeroDuration()
@@ -48,11 +48,11 @@ class SoakTest : public ::testing::Test {
                               stop_;
                      }});
   }
-  std::string told() const { return absl::StrJoin(told_, "\n"); }
+  std::string reported() const { return absl::StrJoin(reported_, "\n"); }
 
   bool stop_ = false;
   absl::Notification stopped_;  // never: only waited for
-  std::vector<std::string> told_;
+  std::vector<std::string> reported_;
 };
 
 constexpr char kGood[] = R"(echo "{\"seeds\": $count, \"failed_seeds\": 0, \"failures\": []}")";

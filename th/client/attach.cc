@@ -26,7 +26,7 @@ absl::Status Validate(const AttachOptions& options) {
 }
 
 // The one update of `buffer`.
-absl::StatusOr<OperationDone> RunUpdate(Membership& membership, LocalBuffer& buffer,
+absl::StatusOr<OperationDone> RunUpdate(SessionDriver& membership, LocalBuffer& buffer,
                                         VersionSelector version, absl::Time deadline) {
   const auto call = std::make_shared<Call>();
   call->buffer = buffer.id();
@@ -63,7 +63,7 @@ absl::StatusOr<AttachResult> ResultOf(const OperationDone& done,
 
 absl::StatusOr<AttachResult> Client::Attach(VersionSelector version, AttachOptions options) {
   TH_RETURN_IF_ERROR(impl_->guard.Check());
-  Membership& membership = *impl_->membership;
+  SessionDriver& membership = *impl_->membership;
   TH_RETURN_IF_ERROR(membership.CanWait());
   // Before anything that can fail: the other ranks count this as well.
   const StreamTicket ticket = membership.BeginStream();

@@ -100,7 +100,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Join(ClientOptions options) {
   TH_RETURN_IF_ERROR(Validate(options));
   const absl::Time began = MonotonicNow();
   TH_RETURN_IF_ERROR(ClaimProcess());
-  Membership::Parts parts;
+  SessionDriver::Parts parts;
   parts.runtime = Runtime::Acquire();
   if (parts.runtime->callbacks().OnLoop()) {
     return absl::FailedPreconditionError("Join waits: not from a TensorHub callback");
@@ -125,7 +125,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Join(ClientOptions options) {
     parts.readers = std::make_shared<ReaderReporter>(parts.runtime, std::move(options.on_reader));
   }
   parts.options = SessionOptionsOf(options, *parts.data_plane);
-  impl->membership = std::make_shared<Membership>(std::move(parts));
+  impl->membership = std::make_shared<SessionDriver>(std::move(parts));
   const absl::Status joined = impl->membership->Join();
   if (joined.ok()) return std::unique_ptr<Client>(new Client(std::move(impl)));
   (void)impl->membership->Leave(absl::ZeroDuration());

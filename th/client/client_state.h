@@ -14,8 +14,8 @@
 #include "absl/time/time.h"
 #include "th/client/call.h"
 #include "th/client/client.h"
-#include "th/client/membership.h"
 #include "th/client/process_guard.h"
+#include "th/client/session_driver.h"
 #include "th/client/shard_search.h"
 #include "th/protocol/messages.h"
 #include "th/weights/shard_layout.h"
@@ -38,7 +38,7 @@ struct Client::Impl {
   const ProcessGuard guard;
   // Shared with streams that outlive the membership.
   const std::shared_ptr<ControlByteCount> control_bytes = std::make_shared<ControlByteCount>(0);
-  std::shared_ptr<Membership> membership;
+  std::shared_ptr<SessionDriver> membership;
   std::string server;
   absl::Mutex mu;
   std::shared_ptr<Controller> controller ABSL_GUARDED_BY(mu);  // see ConnectedController
@@ -54,7 +54,7 @@ struct WeightBuffer::Impl {
   }
 
   const ProcessGuard guard;
-  std::shared_ptr<Membership> membership;
+  std::shared_ptr<SessionDriver> membership;
   std::shared_ptr<LocalBuffer> buffer;
   absl::Mutex mu;
   std::shared_ptr<Call> last_publish ABSL_GUARDED_BY(mu);

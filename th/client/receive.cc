@@ -53,11 +53,11 @@ class StreamReader {
         ring_(std::move(ring)),
         deadline_(deadline) {}
 
-  absl::StatusOr<ReceiveResult> Run(Membership& membership, LocalBuffer& buffer,
+  absl::StatusOr<ReceiveResult> Run(SessionDriver& membership, LocalBuffer& buffer,
                                     VersionSelector version, const TakeSlice& take);
 
  private:
-  absl::Status StartUpdate(Membership& membership, LocalBuffer& buffer, VersionSelector version);
+  absl::Status StartUpdate(SessionDriver& membership, LocalBuffer& buffer, VersionSelector version);
   absl::Duration left() const { return std::max(deadline_ - MonotonicNow(), absl::ZeroDuration()); }
   // The bytes of the next segment; null: it does not come, and the call says why.
   const char* Await() { return ring_->Await(left() + kCallGrace); }
@@ -79,7 +79,7 @@ class StreamReader {
   ReceivePlan::Slice last_;
 };
 
-absl::Status StreamReader::StartUpdate(Membership& membership, LocalBuffer& buffer,
+absl::Status StreamReader::StartUpdate(SessionDriver& membership, LocalBuffer& buffer,
                                        VersionSelector version) {
   call_->buffer = buffer.id();
   call_->then = [ring = ring_](Call& call) {
@@ -170,7 +170,7 @@ absl::StatusOr<ReceiveResult> StreamReader::Result() {
   return result;
 }
 
-absl::StatusOr<ReceiveResult> StreamReader::Run(Membership& membership, LocalBuffer& buffer,
+absl::StatusOr<ReceiveResult> StreamReader::Run(SessionDriver& membership, LocalBuffer& buffer,
                                                 VersionSelector version, const TakeSlice& take) {
   TH_RETURN_IF_ERROR(StartUpdate(membership, buffer, std::move(version)));
   const CancelHook end_if_cancelled([&] { membership.CancelUpdate(buffer.id()); });
@@ -202,7 +202,7 @@ absl::StatusOr<Preparation> PlanOf(std::shared_ptr<const ShardLayout> layout,
 absl::StatusOr<ReceiveResult> Client::Receive(VersionSelector version, ReceiveOptions options,
                                               const TakeSlice& take) {
   TH_RETURN_IF_ERROR(impl_->guard.Check());
-  Membership& membership = *impl_->membership;
+  SessionDriver& membership = *impl_->membership;
   TH_RETURN_IF_ERROR(membership.CanWait());
   // Before anything that can fail: the other ranks count this receive as well.
   const StreamTicket ticket = membership.BeginStream();

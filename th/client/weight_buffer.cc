@@ -57,7 +57,7 @@ absl::Status AwaitEvent(absl::string_view device, uintptr_t event, absl::Duratio
 }
 
 // Waits for the GPU to have written what is to be published.
-absl::Status AwaitDevice(Membership& membership, LocalBuffer& buffer,
+absl::Status AwaitDevice(SessionDriver& membership, LocalBuffer& buffer,
                          const PublishOptions& options) {
   if (!options.after_cuda_event.has_value()) return absl::OkStatus();
   TH_RETURN_IF_ERROR(membership.CanWait());
@@ -77,7 +77,7 @@ absl::Status AwaitDevice(Membership& membership, LocalBuffer& buffer,
 
 // The tensors are the caller's again when it returns OK with bytes; without bytes it is published
 // in place.
-absl::StatusOr<PublishResult> MakeSnapshot(Membership& membership, LocalBuffer& buffer,
+absl::StatusOr<PublishResult> MakeSnapshot(SessionDriver& membership, LocalBuffer& buffer,
                                            const PublishOptions& options) {
   PublishResult made;
   if (options.snapshot == Snapshot::kNone) return made;
@@ -174,7 +174,7 @@ absl::Status WeightBuffer::AwaitSealed(absl::Duration timeout) {
 
 namespace {
 
-absl::StatusOr<std::shared_ptr<Call>> StartUnpublish(Membership& membership,
+absl::StatusOr<std::shared_ptr<Call>> StartUnpublish(SessionDriver& membership,
                                                      const LocalBuffer& buffer,
                                                      const UnpublishOptions& options,
                                                      std::function<void(Call&)> then) {
@@ -250,7 +250,7 @@ absl::Status WeightBuffer::Sleep(UnpublishOptions options) {
   TH_RETURN_IF_ERROR(impl_->guard.Check());
   TH_RETURN_IF_ERROR(impl_->membership->CanWait());
   const CancellationScope none(nullptr);
-  Membership& membership = *impl_->membership;
+  SessionDriver& membership = *impl_->membership;
   if (membership.buffer_state(impl_->buffer->id()) == BufferState::kPublished) {
     TH_RETURN_IF_ERROR(Unpublish(options));
   }

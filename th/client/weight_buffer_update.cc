@@ -24,7 +24,7 @@ using BufferPtr = std::shared_ptr<LocalBuffer>;
 // An update that was staged has at least this long for its second half.
 constexpr absl::Duration kLeastApplyTime = absl::Seconds(1);
 
-CallPtr NewCall(Membership& membership, std::function<void(const UpdateProgress&)> on_progress,
+CallPtr NewCall(SessionDriver& membership, std::function<void(const UpdateProgress&)> on_progress,
                 Then then) {
   auto call = std::make_shared<Call>();
   call->then = std::move(then);
@@ -41,7 +41,7 @@ absl::Status IsNoSnapshot(const LocalBuffer& buffer) {
   return absl::FailedPreconditionError("the buffer is published from a snapshot; unpublish first");
 }
 
-absl::StatusOr<CallPtr> StartUpdate(Membership& membership, const LocalBuffer& buffer,
+absl::StatusOr<CallPtr> StartUpdate(SessionDriver& membership, const LocalBuffer& buffer,
                                     VersionSelector version, const UpdateOptions& options,
                                     Then then) {
   TH_RETURN_IF_ERROR(IsNoSnapshot(buffer));
@@ -60,7 +60,7 @@ absl::StatusOr<CallPtr> StartUpdate(Membership& membership, const LocalBuffer& b
   return call;
 }
 
-absl::StatusOr<CallPtr> StartStage(Membership& membership, const LocalBuffer& buffer,
+absl::StatusOr<CallPtr> StartStage(SessionDriver& membership, const LocalBuffer& buffer,
                                    VersionSelector version, const StageOptions& options,
                                    Then then) {
   const CallPtr call = NewCall(membership, options.on_progress, std::move(then));
@@ -76,7 +76,7 @@ absl::StatusOr<CallPtr> StartStage(Membership& membership, const LocalBuffer& bu
   return call;
 }
 
-absl::StatusOr<CallPtr> StartApply(Membership& membership, const LocalBuffer& buffer,
+absl::StatusOr<CallPtr> StartApply(SessionDriver& membership, const LocalBuffer& buffer,
                                    const ApplyOptions& options, Then then) {
   TH_RETURN_IF_ERROR(IsNoSnapshot(buffer));
   const CallPtr call = NewCall(membership, nullptr, std::move(then));
@@ -125,7 +125,7 @@ absl::Status CanHold(const LocalBuffer& buffer, const std::string& form) {
 using CancelledFlag = std::shared_ptr<std::atomic<bool>>;
 
 // The second half; what was staged for nothing is let go of.
-void ApplyStaged(const std::shared_ptr<Membership>& membership, const BufferPtr& buffer,
+void ApplyStaged(const std::shared_ptr<SessionDriver>& membership, const BufferPtr& buffer,
                  UpdateResult staged, const UpdateOptions& options, const CancelledFlag& cancelled,
                  const Done& done) {
   const ApplyOptions apply{.timeout = std::max(options.timeout - staged.seconds(), kLeastApplyTime),
@@ -148,7 +148,7 @@ void ApplyStaged(const std::shared_ptr<Membership>& membership, const BufferPtr&
 }
 
 // `done` runs on th-callback; not when this refuses.
-absl::Status StartStagedUpdate(const std::shared_ptr<Membership>& membership,
+absl::Status StartStagedUpdate(const std::shared_ptr<SessionDriver>& membership,
                                const BufferPtr& buffer, VersionSelector version,
                                UpdateOptions options, CancelledFlag cancelled, Done done) {
   TH_RETURN_IF_ERROR(IsNoSnapshot(*buffer));
@@ -175,12 +175,13 @@ struct Awaited {
 
 // Waits for `call`, an update, stage or apply of `buffer`, which ends soon when the calls of this
 // thread are cancelled.
-bool WaitToEnd(Call& call, Membership& membership, const LocalBuffer& buffer, absl::Duration time) {
+bool WaitToEnd(Call& call, SessionDriver& membership, const LocalBuffer& buffer,
+               absl::Duration time) {
   const CancelHook end_if_cancelled([&] { membership.CancelUpdate(buffer.id()); });
   return call.Wait(time);
 }
 
-absl::StatusOr<UpdateResult> UpdateStaged(const std::shared_ptr<Membership>& membership,
+absl::StatusOr<UpdateResult> UpdateStaged(const std::shared_ptr<SessionDriver>& membership,
                                           const BufferPtr& buffer, VersionSelector version,
                                           const UpdateOptions& options) {
   const auto awaited = std::make_shared<Awaited>();

@@ -8,7 +8,7 @@ absl::string_view BufferRoleName(BufferRole role) {
       return "the caller's buffer";
     case BufferRole::kOffload:
       return "an offloaded copy";
-    case BufferRole::kSeed:
+    case BufferRole::kSiteCopy:
       return "a copy that seeds its site";
     case BufferRole::kStaged:
       return "a staged copy";
@@ -24,7 +24,7 @@ absl::string_view BufferRoleKey(BufferRole role) {
       return "primary";
     case BufferRole::kOffload:
       return "offload";
-    case BufferRole::kSeed:
+    case BufferRole::kSiteCopy:
       return "seed";
     case BufferRole::kStaged:
       return "staged";

@@ -18,7 +18,7 @@ enum class BufferRole : uint8_t {
   kOffload = 2,
   // A temporary copy in host memory by which the group brings a version into its site, until
   // OffloadReleased.
-  kSeed = 3,
+  kSiteCopy = 3,
   // Spare host memory that holds the version to which another buffer of the worker moves next. It
   // never counts as a copy that keeps a retained version.
   kStaged = 4,
@@ -29,7 +29,7 @@ enum class BufferRole : uint8_t {
 
 // True when the buffer is a copy under the worker's offload limit.
 constexpr bool IsHostCopy(BufferRole role) {
-  return role == BufferRole::kOffload || role == BufferRole::kSeed;
+  return role == BufferRole::kOffload || role == BufferRole::kSiteCopy;
 }
 
 // True when the session made the buffer, and its caller knows nothing of it.

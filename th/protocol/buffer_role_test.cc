@@ -9,7 +9,7 @@
 namespace th {
 namespace {
 
-constexpr BufferRole kAllRoles[] = {BufferRole::kPrimary, BufferRole::kOffload, BufferRole::kSeed,
+constexpr BufferRole kAllRoles[] = {BufferRole::kPrimary, BufferRole::kOffload, BufferRole::kSiteCopy,
                                     BufferRole::kStaged, BufferRole::kStreaming};
 
 TEST(BufferRoleTest, EveryRoleHasANameOfItsOwn) {
@@ -26,7 +26,7 @@ TEST(BufferRoleTest, OnlyWhatTheSessionMakesIsTemporary) {
   EXPECT_FALSE(IsTemporary(BufferRole::kPrimary));
   EXPECT_FALSE(IsTemporary(BufferRole::kStreaming));
   EXPECT_TRUE(IsTemporary(BufferRole::kOffload));
-  EXPECT_TRUE(IsTemporary(BufferRole::kSeed));
+  EXPECT_TRUE(IsTemporary(BufferRole::kSiteCopy));
   EXPECT_TRUE(IsTemporary(BufferRole::kStaged));
 }
 
@@ -34,7 +34,7 @@ TEST(BufferRoleTest, AStagedCopyHasNoOffloadLimitAndComesAgainUnderItsName) {
   EXPECT_FALSE(IsHostCopy(BufferRole::kStaged));
   EXPECT_FALSE(HasNameOfItsOwn(BufferRole::kStaged));
   EXPECT_FALSE(HasNameOfItsOwn(BufferRole::kPrimary));
-  EXPECT_TRUE(HasNameOfItsOwn(BufferRole::kSeed));
+  EXPECT_TRUE(HasNameOfItsOwn(BufferRole::kSiteCopy));
   EXPECT_TRUE(HasNameOfItsOwn(BufferRole::kStreaming));
 }
 

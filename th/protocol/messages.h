@@ -128,7 +128,7 @@ struct FinishedOperation {
   bool must_offload = false;
   // Update, not available (kSeeding): each rank copies its shard of `version` into host memory in
   // the background, as the seed of its site, and its buffer stays as it is meanwhile.
-  bool seed_copy = false;
+  bool site_copy = false;
   friend bool operator==(const FinishedOperation&, const FinishedOperation&) = default;
 };
 
@@ -488,7 +488,7 @@ struct OperationFinished {
   VersionInfo version;
   Lineage lineage;            // publish and update: what the group knows from here on
   bool must_offload = false;  // see FinishedOperation
-  bool seed_copy = false;     // likewise
+  bool site_copy = false;     // likewise
   EventId event;
 };
 

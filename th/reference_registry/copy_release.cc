@@ -17,9 +17,9 @@ namespace {
 // True when the copy is of use: it stays and no other group does, or it is on its way. Its own
 // group made it in order to leave, and may do so at any moment.
 bool IsNeeded(const RegistryState& state, const Replica& replica) {
-  if (replica.role == BufferRole::kSeed && IsLastCopyOfRetained(replica)) return true;
-  if (replica.role == BufferRole::kSeed && !SeedIsOfUse(replica)) return false;
-  if (replica.role == BufferRole::kSeed && replica.phase == ReplicaPhase::kHolding) return true;
+  if (replica.role == BufferRole::kSiteCopy && IsLastCopyOfRetained(replica)) return true;
+  if (replica.role == BufferRole::kSiteCopy && !SiteCopyIsOfUse(replica)) return false;
+  if (replica.role == BufferRole::kSiteCopy && replica.phase == ReplicaPhase::kHolding) return true;
   if (VersionHeldWhole(replica) != nullptr) return IsLastCopyOfRetained(replica);
   if (state.adopting || !replica.pending.empty()) return true;
   if (replica.phase == ReplicaPhase::kFilling) return true;

@@ -149,7 +149,7 @@ class Member {
     announced.back().last_finished = last_finished_;
     for (const auto& [id, copy] : copies_) {
       announced.push_back(Announcement(copy.rank, copy.held, false));
-      announced.back().role = copy.seed ? BufferRole::kSeed : BufferRole::kOffload;
+      announced.back().role = copy.seed ? BufferRole::kSiteCopy : BufferRole::kOffload;
     }
     if (!staged_.has_value()) return announced;
     announced.push_back(Announcement(*staged_, staged_held_, false));
@@ -195,7 +195,7 @@ class Member {
   void MakeCopy(const VersionInfo& version, bool seed) {
     TestRank copy = Another(absl::StrCat("weights.copy-", last_buffer_));
     AnnouncedBuffer announced = copy.Announced();
-    announced.role = seed ? BufferRole::kSeed : BufferRole::kOffload;
+    announced.role = seed ? BufferRole::kSiteCopy : BufferRole::kOffload;
     Register(copy, announced);
     auto& made = copies_.emplace(copy.buffer, Copy{copy, seed && slow_, seed}).first->second;
     made.version = version.sequence;
@@ -241,7 +241,7 @@ class Member {
                                        .not_available = finished.not_available,
                                        .version = finished.version,
                                        .must_offload = finished.must_offload,
-                                       .seed_copy = finished.seed_copy};
+                                       .site_copy = finished.site_copy};
     if (!finished.status.ok() || finished.must_offload) return;
     if (finished.outcome == UpdateOutcome::kNotAvailable) return;
     publisher_ = finished.kind == OperationKind::kPublish ||
@@ -257,7 +257,7 @@ class Member {
       offload_ = BufferId(last_buffer_);
       return;
     }
-    if (finished.seed_copy) MakeCopy(finished.version, /*seed=*/true);
+    if (finished.site_copy) MakeCopy(finished.version, /*seed=*/true);
     if (finished.outcome == UpdateOutcome::kMoved && staged_.has_value() && !staging_) {
       rank_.Say(BufferReset{staged_->buffer});
       staged_held_.reset();
@@ -542,7 +542,7 @@ TEST_F(CopyThatWasAskedForTest, HasItsRoomBeforeItIsRegistered) {
   AskToMove();
   const OperationFinished reported = Stage();
   EXPECT_EQ(reported.not_available, NotAvailableReason::kSeeding);
-  EXPECT_FALSE(reported.seed_copy);
+  EXPECT_FALSE(reported.site_copy);
 }
 
 TEST_F(CopyThatWasAskedForTest, HasNoneOnceItHasFailed) {
@@ -550,13 +550,13 @@ TEST_F(CopyThatWasAskedForTest, HasNoneOnceItHasFailed) {
   TestRank copy = Copy();
   copy.Fail(absl::ResourceExhaustedError("no memory"));
   copy.Say(UnregisterBuffer{copy.buffer});
-  EXPECT_TRUE(Stage().seed_copy);
+  EXPECT_TRUE(Stage().site_copy);
 }
 
 TEST_F(CopyThatWasAskedForTest, HasNoneWhenNobodyHasRegisteredItInTime) {
   AskToMove();
   PassAlive(hub_, {&trainer_, &reader_}, registry::kCopyAwaitedFor);
-  EXPECT_TRUE(Stage().seed_copy);
+  EXPECT_TRUE(Stage().site_copy);
 }
 
 }  // namespace

@@ -97,7 +97,7 @@ bool HasNotice(const Replica& replica) {
 // True for a copy that was released, as it is about to be freed, and for a seed copy, which can be
 // made again, unless it is all that there is of a retained version.
 bool MayMakeRoom(const Replica& copy) {
-  return copy.released || (copy.role == BufferRole::kSeed && !IsLastCopyOfRetained(copy));
+  return copy.released || (copy.role == BufferRole::kSiteCopy && !IsLastCopyOfRetained(copy));
 }
 
 // "": its last result asks for none.
@@ -140,7 +140,7 @@ absl::Status HasRoom(const Replica& replica, const Version& version, uint64_t co
 }
 
 // Lets the group's copies go that may.
-void LetSeedsGo(Turn& turn, Group& group) {
+void DropSiteCopies(Turn& turn, Group& group) {
   for (auto& [name, copy] : group.replicas) {
     if (copy.released || copy.unwanted || !MayMakeRoom(copy)) continue;
     copy.unwanted = true;
@@ -321,7 +321,7 @@ bool DeferToOffload(Turn& turn, Replica& replica, Transaction& transaction) {
   } else if (HasRoom(replica, version, /*copies=*/1, Counted::kAllCopies, begun).ok()) {
     EndWithMustOffload(turn, replica, transaction, version);
   } else {
-    LetSeedsGo(turn, *replica.group);
+    DropSiteCopies(turn, *replica.group);
     replica.group->model->waiting_for_room.insert(replica.id);
   }
   return true;

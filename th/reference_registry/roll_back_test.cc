@@ -144,7 +144,7 @@ TestRank CopyOf(const TestRank& rank, BufferRole role) {
 }
 
 TEST_F(RollBackTest, ACopyLeavesItsGroupInThePast) {
-  for (const BufferRole role : {BufferRole::kStaged, BufferRole::kOffload, BufferRole::kSeed}) {
+  for (const BufferRole role : {BufferRole::kStaged, BufferRole::kOffload, BufferRole::kSiteCopy}) {
     RegistryHarness hub;
     TestRank target = Trainer(hub, "step-1");
     TestRank trainer = Rollout(hub, "trainer-2");

@@ -61,11 +61,11 @@ bool IsOnItsWay(const Turn& turn, const Replica& replica, const Version& version
     if (lacking.empty() || ++looked_at > kMaxSeedsLookedAt) break;
     if (id != replica.id) EraseShardsOf(*FindReplica(turn.state, id), &lacking);
   }
-  return TH_MUTATE(kElectASecondSeed, lacking.empty(), false);
+  return TH_MUTATE(kElectASecondSeeder, lacking.empty(), false);
 }
 
 // The version of a replica of seed buffers; zero while that is not known.
-VersionSequence VersionOfSeed(const Replica& seed) {
+VersionSequence VersionOfSiteCopy(const Replica& seed) {
   if (seed.phase != ReplicaPhase::kIdle) return seed.version;
   if (seed.pending.empty()) return VersionSequence();
   const UpdateOperation* update = seed.pending.begin()->second.if_update();
@@ -84,7 +84,7 @@ bool WaitsForOwnCopy(const Turn& turn, const Replica& replica) {
     // taken none of it yet.
     if (ReservationStands(turn, other)) return true;
     if (TH_MUTATE(kReserveRoomTwice, AwaitsCopy(turn, other), false)) return true;
-    if (other.role != BufferRole::kSeed || other.form != replica.form) return false;
+    if (other.role != BufferRole::kSiteCopy || other.form != replica.form) return false;
     return other.released || (other.unwanted && !IsLastCopyOfRetained(other));
   });
 }
@@ -110,13 +110,13 @@ void LogSeeding(Turn& turn, const Replica& replica, const Version& version, absl
 }
 
 void End(Turn& turn, Replica& replica, const Transaction& transaction, const Version& version,
-         bool seed_copy) {
+         bool site_copy) {
   ++turn.state.counters.updates_not_available;
   FinishOperation(turn, replica, transaction.number,
                   {.outcome = UpdateOutcome::kNotAvailable,
                    .not_available = NotAvailableReason::kSeeding,
                    .version = version.info,
-                   .seed_copy = seed_copy});
+                   .site_copy = site_copy});
 }
 
 bool HasReaders(const Replica& replica) {
@@ -148,7 +148,7 @@ bool EndIfSeeding(Turn& turn, Replica& replica, const Transaction& transaction, 
   const bool asks_to_copy = when_seeding == WhenSeeding::kCopy;
   if (IsOnItsWay(turn, replica, version, site, lacking) ||
       (asks_to_copy && WaitsForOwnCopy(turn, replica))) {
-    End(turn, replica, transaction, version, /*seed_copy=*/false);
+    End(turn, replica, transaction, version, /*site_copy=*/false);
     return true;
   }
   if (!asks_to_copy) return false;
@@ -162,30 +162,31 @@ bool EndIfSeeding(Turn& turn, Replica& replica, const Transaction& transaction, 
           {.version = version.info.sequence,
            .site = site,
            .generation = replica.group->generation,
-           .until = turn.now + kSeedReservationLasts});
-  End(turn, replica, transaction, version, /*seed_copy=*/true);
+           .until = turn.now + kSiteCopyReservationLasts});
+  End(turn, replica, transaction, version, /*site_copy=*/true);
   return true;
 }
 
 void LoseInterestInOthers(Turn& turn, const Replica& replica, VersionSequence version) {
   if (replica.role != BufferRole::kPrimary || replica.group->model->offloads.empty()) return;
   for (auto& [name, other] : replica.group->replicas) {
-    if (other.role != BufferRole::kSeed || other.unwanted || other.form != replica.form) continue;
-    const VersionSequence copied = VersionOfSeed(other);
+    if (other.role != BufferRole::kSiteCopy || other.unwanted || other.form != replica.form)
+      continue;
+    const VersionSequence copied = VersionOfSiteCopy(other);
     if (copied == version || copied == VersionSequence()) continue;
     other.unwanted = true;
     turn.to_review.insert(replica.group->model->key);
   }
 }
 
-bool SeedIsOfUse(const Replica& replica) {
+bool SiteCopyIsOfUse(const Replica& replica) {
   if (HasReaders(replica)) return true;
   if (replica.unwanted) return false;
   if (replica.phase != ReplicaPhase::kHolding) return true;
   const Version* version = FindVersion(*replica.group->model, replica.version);
   if (version == nullptr || version->phase != VersionPhase::kPublished) return false;
   const std::string site = SiteOf(*replica.group);
-  return !TH_MUTATE(kKeepSeedCopies, IsSettled(replica, site), (static_cast<void>(site), false));
+  return !TH_MUTATE(kKeepSiteCopies, IsSettled(replica, site), (static_cast<void>(site), false));
 }
 
 }  // namespace th::registry

@@ -6,12 +6,12 @@
 // the version is being seeded. The one after it resumes from what the site has: partial holders are
 // sources. So the lease of a seed is its operation. One thing outlives an operation: with kCopy the
 // answer ends it, and the copy is another update, so the group's *reservation* stands for the fill
-// in between (kSeedReservationLasts).
+// in between (kSiteCopyReservationLasts).
 //
 //   when_seeding  somebody brings the shards   nobody does
 //   kWait         pulls from them              fills its buffers: is the seed
 //   kSkip         not available (kSeeding)     fills its buffers: is the seed
-//   kCopy         not available (kSeeding)     not available with seed_copy: is to copy (below)
+//   kCopy         not available (kSeeding)     not available with site_copy: is to copy (below)
 //
 // To copy: each rank receives the version into host memory, by an update of a buffer of its own,
 // and updates from there later. A group that cannot does as with kSkip. Where a group's ranks are
@@ -34,7 +34,7 @@
 namespace th::registry {
 
 // From the word that a group is to copy until its copy has begun to fill.
-inline constexpr absl::Duration kSeedReservationLasts = absl::Seconds(5);
+inline constexpr absl::Duration kSiteCopyReservationLasts = absl::Seconds(5);
 // A group that was told to copy so often without moving since (its copies failed, or newer versions
 // came) fills its own buffers.
 inline constexpr uint32_t kMaxCopiesUnused = 2;
@@ -49,7 +49,7 @@ bool EndIfSeeding(Turn& turn, Replica& replica, const Transaction& transaction, 
 void LoseInterestInOthers(Turn& turn, const Replica& replica, VersionSequence version);
 
 // True when a replica of seed buffers is of use, retention aside.
-bool SeedIsOfUse(const Replica& replica);
+bool SiteCopyIsOfUse(const Replica& replica);
 
 }  // namespace th::registry
 

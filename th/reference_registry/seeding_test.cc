@@ -104,7 +104,7 @@ class SeedingTest : public ::testing::Test {
   }
   static AnnouncedBuffer AnnouncementOf(const TestRank& copy) {
     AnnouncedBuffer announced = copy.Announced();
-    announced.role = BufferRole::kSeed;
+    announced.role = BufferRole::kSiteCopy;
     return announced;
   }
   bool IsReleased(const TestRank& copy) {
@@ -113,12 +113,12 @@ class SeedingTest : public ::testing::Test {
     }
     return false;
   }
-  std::vector<CatalogReplica> ListedSeeds() {
+  std::vector<CatalogReplica> ListedSiteCopies() {
     std::vector<CatalogReplica> seeds;
     const Catalog catalog = hub_.List();
     for (const CatalogVersion& version : catalog.models[0].versions) {
       for (const CatalogReplica& replica : version.replicas) {
-        if (replica.role == BufferRole::kSeed) seeds.push_back(replica);
+        if (replica.role == BufferRole::kSiteCopy) seeds.push_back(replica);
       }
     }
     return seeds;
@@ -146,7 +146,7 @@ TEST_F(SeedingTest, OthersAreToldToAskLaterAndAreLeftAsTheyAre) {
   ExpectGoesOn(first, WhenSeeding::kSkip);
   // Before and after its first byte.
   const OperationFinished answer = ExpectSeeding(second, WhenSeeding::kSkip);
-  EXPECT_FALSE(answer.seed_copy);
+  EXPECT_FALSE(answer.site_copy);
   EXPECT_EQ(answer.version.label.text(), "one");
   first.Fill();
   ExpectSeeding(second, WhenSeeding::kSkip);
@@ -325,15 +325,15 @@ TEST_F(SeedingTest, WhoCopiesIsToldSoAndServesOn) {
   TestRank first = Member("first", "west", kRoom);
   TestRank second = Member("second", "west", kRoom);
   const OperationFinished answer = ExpectSeeding(first, WhenSeeding::kCopy);
-  EXPECT_TRUE(answer.seed_copy);
+  EXPECT_TRUE(answer.site_copy);
   EXPECT_EQ(answer.version, one);
   // From the word on, not only from the copy's first byte.
-  EXPECT_FALSE(ExpectSeeding(second, WhenSeeding::kCopy).seed_copy);
-  EXPECT_FALSE(ExpectSeeding(first, WhenSeeding::kCopy).seed_copy);
+  EXPECT_FALSE(ExpectSeeding(second, WhenSeeding::kCopy).site_copy);
+  EXPECT_FALSE(ExpectSeeding(first, WhenSeeding::kCopy).site_copy);
 
   TestRank copy = CopyOf(first, one);
   EXPECT_EQ(copy.Fill().buffer, trainer.address());
-  EXPECT_FALSE(ExpectSeeding(first, WhenSeeding::kCopy).seed_copy);
+  EXPECT_FALSE(ExpectSeeding(first, WhenSeeding::kCopy).site_copy);
   copy.Done();
   ExpectMoved(copy);
   ExpectGoesOn(second, WhenSeeding::kCopy);
@@ -344,11 +344,11 @@ TEST_F(SeedingTest, ACopyIsListedAsASeed) {
   TestRank trainer = Member("trainer", "east");
   const VersionInfo one = Publish(trainer, "one");
   TestRank first = Member("first", "west", kRoom);
-  ASSERT_TRUE(ExpectSeeding(first, WhenSeeding::kCopy).seed_copy);
+  ASSERT_TRUE(ExpectSeeding(first, WhenSeeding::kCopy).site_copy);
   const TestRank copy = CopyOf(first, one);
-  ASSERT_EQ(ListedSeeds().size(), 1u);
-  EXPECT_EQ(ListedSeeds()[0].buffer_name, copy.buffer_name);
-  EXPECT_EQ(ListedSeeds()[0].state, "filling");
+  ASSERT_EQ(ListedSiteCopies().size(), 1u);
+  EXPECT_EQ(ListedSiteCopies()[0].buffer_name, copy.buffer_name);
+  EXPECT_EQ(ListedSiteCopies()[0].state, "filling");
 }
 
 TEST_F(SeedingTest, ACopyServesWhileItGrows) {
@@ -356,7 +356,7 @@ TEST_F(SeedingTest, ACopyServesWhileItGrows) {
   const VersionInfo one = Publish(trainer, "one");
   TestRank first = Member("first", "west", kRoom);
   TestRank second = Member("second", "west");
-  ASSERT_TRUE(ExpectSeeding(first, WhenSeeding::kCopy).seed_copy);
+  ASSERT_TRUE(ExpectSeeding(first, WhenSeeding::kCopy).site_copy);
   TestRank copy = CopyOf(first, one);
   copy.Fill();
   ExpectGoesOn(second, WhenSeeding::kWait);
@@ -367,7 +367,7 @@ TEST_F(SeedingTest, ACopyGoesOnceAReplicaThatIsNoneHoldsTheVersionInItsSite) {
   TestRank trainer = Member("trainer", "east");
   const VersionInfo one = Publish(trainer, "one");
   TestRank first = Member("first", "west", kRoom);
-  ASSERT_TRUE(ExpectSeeding(first, WhenSeeding::kCopy).seed_copy);
+  ASSERT_TRUE(ExpectSeeding(first, WhenSeeding::kCopy).site_copy);
   TestRank copy = CopyOf(first, one);
   Finish(copy);
   EXPECT_FALSE(IsReleased(copy));
@@ -384,7 +384,7 @@ TEST_F(SeedingTest, ACopyStaysWhileSomebodyPullsFromIt) {
   const VersionInfo one = Publish(trainer, "one");
   TestRank first = Member("first", "west", kRoom);
   TestRank second = Member("second", "west");
-  ASSERT_TRUE(ExpectSeeding(first, WhenSeeding::kCopy).seed_copy);
+  ASSERT_TRUE(ExpectSeeding(first, WhenSeeding::kCopy).site_copy);
   TestRank copy = CopyOf(first, one);
   Finish(copy);
   ExpectGoesOn(second, WhenSeeding::kSkip);
@@ -401,7 +401,7 @@ TEST_F(SeedingTest, ACopyOfAVersionThatItsGroupWantsNoMoreGoesAndThenTheNextIsMa
   TestRank trainer = Member("trainer", "east");
   const VersionInfo one = Publish(trainer, "one");
   TestRank first = Member("first", "west", LayoutNamed("w").bytes());
-  ASSERT_TRUE(ExpectSeeding(first, WhenSeeding::kCopy).seed_copy);
+  ASSERT_TRUE(ExpectSeeding(first, WhenSeeding::kCopy).site_copy);
   TestRank copy = CopyOf(first, one);
   Finish(copy);
   trainer.Unpublish();
@@ -409,11 +409,11 @@ TEST_F(SeedingTest, ACopyOfAVersionThatItsGroupWantsNoMoreGoesAndThenTheNextIsMa
   trainer.Finished();
   const VersionInfo two = Publish(trainer, "two");
   // There is room for one copy only.
-  EXPECT_FALSE(ExpectSeeding(first, WhenSeeding::kCopy).seed_copy);
+  EXPECT_FALSE(ExpectSeeding(first, WhenSeeding::kCopy).site_copy);
   EXPECT_TRUE(IsReleased(copy));
   copy.Say(UnregisterBuffer{copy.buffer});
   const OperationFinished answer = ExpectSeeding(first, WhenSeeding::kCopy);
-  EXPECT_TRUE(answer.seed_copy);
+  EXPECT_TRUE(answer.site_copy);
   EXPECT_EQ(answer.version, two);
 }
 
@@ -421,7 +421,7 @@ TEST_F(SeedingTest, ACopyThatStillFillsIsEndedWhenItsGroupWantsAnotherVersion) {
   TestRank trainer = Member("trainer", "east");
   const VersionInfo one = Publish(trainer, "one");
   TestRank first = Member("first", "west", kRoom);
-  ASSERT_TRUE(ExpectSeeding(first, WhenSeeding::kCopy).seed_copy);
+  ASSERT_TRUE(ExpectSeeding(first, WhenSeeding::kCopy).site_copy);
   TestRank copy = CopyOf(first, one);
   copy.Fill();
   trainer.Unpublish();
@@ -447,7 +447,7 @@ TEST_F(SeedingTest, AGroupWhoseCopiesComeToNothingFillsItsOwnBuffers) {
   const VersionInfo one = Publish(trainer, "one");
   TestRank first = Member("first", "west", kRoom);
   for (uint32_t copies = 0; copies < registry::kMaxCopiesUnused; ++copies) {
-    ASSERT_TRUE(ExpectSeeding(first, WhenSeeding::kCopy).seed_copy);
+    ASSERT_TRUE(ExpectSeeding(first, WhenSeeding::kCopy).site_copy);
     TestRank copy = CopyOf(first, one);
     copy.Fail(absl::ResourceExhaustedError("no memory"));
     copy.Say(UnregisterBuffer{copy.buffer});
@@ -460,9 +460,9 @@ TEST_F(SeedingTest, ACopyThatNeverBeginsHoldsTheSiteUpForAMomentOnly) {
   Publish(trainer, "one");
   TestRank first = Member("first", "west", kRoom);
   TestRank second = Member("second", "west");
-  ASSERT_TRUE(ExpectSeeding(first, WhenSeeding::kCopy).seed_copy);
+  ASSERT_TRUE(ExpectSeeding(first, WhenSeeding::kCopy).site_copy);
   ExpectSeeding(second, WhenSeeding::kSkip);
-  Advance(registry::kSeedReservationLasts, {&trainer, &first, &second});
+  Advance(registry::kSiteCopyReservationLasts, {&trainer, &first, &second});
   ExpectGoesOn(second, WhenSeeding::kSkip);
 }
 
@@ -471,7 +471,7 @@ TEST_F(SeedingTest, AGroupThatLosesARankBreaksItsReservation) {
   Publish(trainer, "one");
   TestRank first = Member("first", "west", kRoom);
   TestRank second = Member("second", "west");
-  ASSERT_TRUE(ExpectSeeding(first, WhenSeeding::kCopy).seed_copy);
+  ASSERT_TRUE(ExpectSeeding(first, WhenSeeding::kCopy).site_copy);
   first.Say(Leave{});
   ExpectGoesOn(second, WhenSeeding::kSkip);
 }
@@ -495,14 +495,14 @@ TEST_F(SeedingTest, TheDeathOfOneOfItsRanksEndsACopy) {
   const VersionInfo one = PublishWhole(trainer, "one");
   std::vector<TestRank> copies;
   for (TestRank& rank : first) {
-    ASSERT_TRUE(ExpectSeeding(rank, WhenSeeding::kCopy).seed_copy);
+    ASSERT_TRUE(ExpectSeeding(rank, WhenSeeding::kCopy).site_copy);
     copies.push_back(CopyOf(rank, one));
   }
   for (TestRank& copy : copies) copy.FillWhole();
   for (TestRank& copy : copies) ExpectMoved(copy);
   first[0].Say(Leave{});
   EXPECT_TRUE(IsReleased(copies[1]));
-  EXPECT_THAT(ListedSeeds(), IsEmpty());
+  EXPECT_THAT(ListedSiteCopies(), IsEmpty());
   for (TestRank& rank : second) ExpectGoesOn(rank, WhenSeeding::kSkip);
   EXPECT_EQ(second[1].Fill().buffer, trainer[1].address());
 }
@@ -511,25 +511,25 @@ TEST_F(SeedingTest, ACopyOutlivesTheServerAndGoesWhenItIsDue) {
   TestRank trainer = Member("trainer", "east");
   const VersionInfo one = Publish(trainer, "one");
   TestRank first = Member("first", "west", kRoom);
-  ASSERT_TRUE(ExpectSeeding(first, WhenSeeding::kCopy).seed_copy);
+  ASSERT_TRUE(ExpectSeeding(first, WhenSeeding::kCopy).site_copy);
   TestRank copy = CopyOf(first, one);
   Finish(copy);
   hub_.Restart();
   ASSERT_TRUE(trainer.Resume({trainer.Holding(one, true, "one")}));
   AnnouncedBuffer announced = copy.Holding(one, false, "one");
-  announced.role = BufferRole::kSeed;
+  announced.role = BufferRole::kSiteCopy;
   AnnouncedBuffer own = first.Announced();
   own.last_finished = FinishedOperation{.number = first.number,
                                         .kind = OperationKind::kUpdate,
                                         .outcome = UpdateOutcome::kNotAvailable,
                                         .not_available = NotAvailableReason::kSeeding,
                                         .version = one,
-                                        .seed_copy = true};
+                                        .site_copy = true};
   ASSERT_TRUE(first.Resume({own, announced}));
   copy.connection = first.connection;
   Advance(absl::Seconds(30), {&trainer, &first});
   EXPECT_FALSE(IsReleased(copy));
-  EXPECT_EQ(ListedSeeds().size(), 1u);
+  EXPECT_EQ(ListedSiteCopies().size(), 1u);
   ExpectGoesOn(first, WhenSeeding::kCopy);
   Finish(first);
   EXPECT_TRUE(IsReleased(copy));
@@ -543,7 +543,7 @@ TEST_F(SeedingTest, ACopyOfAWithdrawnVersionGoes) {
   trainer.Finished();
   const VersionInfo two = Publish(trainer, "two");
   TestRank first = Member("first", "west", kRoom);
-  ASSERT_TRUE(ExpectSeeding(first, WhenSeeding::kCopy).seed_copy);
+  ASSERT_TRUE(ExpectSeeding(first, WhenSeeding::kCopy).site_copy);
   TestRank copy = CopyOf(first, two);
   Finish(copy);
   ASSERT_OK(hub_.Command({"back", RollBack{.to = one.sequence}}).status);

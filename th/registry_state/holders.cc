@@ -162,7 +162,7 @@ void JoinSiteSeeding(Turn& turn, Replica& replica) {
   if (site.empty() || version == nullptr) return;
   version->site_seedings[{replica.form, site}].filling.insert(replica.id);
   replica.fills_in = site;
-  if (replica.role == BufferRole::kSeed) UseReservation(turn, replica);
+  if (replica.role == BufferRole::kSiteCopy) UseReservation(turn, replica);
 }
 
 void ReindexAddress(Turn& turn, Shard& shard, const BufferAddress& address) {
@@ -368,7 +368,7 @@ void SetPhase(Turn& turn, Replica& replica, ReplicaPhase phase, VersionSequence 
   for (auto& [rank, buffer] : replica.buffers) Reindex(turn, *buffer);
 }
 
-void Reserve(Turn& turn, Replica& replica, const SeedReservation& reservation) {
+void Reserve(Turn& turn, Replica& replica, const SiteCopyReservation& reservation) {
   EndReservation(turn, replica);
   replica.reservation = reservation;
   turn.state.deadlines.insert(DeadlineOfReservation(replica));
@@ -379,7 +379,7 @@ void Reserve(Turn& turn, Replica& replica, const SeedReservation& reservation) {
 void EndReservation(Turn& turn, Replica& replica) {
   if (!replica.reservation.has_value()) return;
   turn.state.deadlines.erase(DeadlineOfReservation(replica));
-  const SeedReservation reservation = *std::exchange(replica.reservation, std::nullopt);
+  const SiteCopyReservation reservation = *std::exchange(replica.reservation, std::nullopt);
   Version* version = FindVersion(*replica.group->model, reservation.version);
   if (version == nullptr) return;
   const auto seeding = version->site_seedings.find({replica.form, reservation.site});

@@ -58,7 +58,7 @@ void ClearFill(Turn& turn, Buffer& buffer);
 void SetPhase(Turn& turn, Replica& replica, ReplicaPhase phase,
               VersionSequence version = VersionSequence());
 // The replica's group copies `version` into its site; any reservation before it ends.
-void Reserve(Turn& turn, Replica& replica, const SeedReservation& reservation);
+void Reserve(Turn& turn, Replica& replica, const SiteCopyReservation& reservation);
 // It has lapsed, or been kept; nothing where there is none.
 void EndReservation(Turn& turn, Replica& replica);
 // The whole replica stops being a source, for readers that pull from it now too.

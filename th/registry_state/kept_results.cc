@@ -64,7 +64,7 @@ void SendFinished(Turn& turn, const Buffer& buffer, const FinishedOperation& res
                          .version = result.version,
                          .lineage = worker.lineage,
                          .must_offload = result.must_offload,
-                         .seed_copy = result.seed_copy,
+                         .site_copy = result.site_copy,
                          .event = event});
 }
 

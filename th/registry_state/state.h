@@ -262,11 +262,11 @@ enum class ReplicaPhase : uint8_t {
   kDraining = 5,
 };
 
-// The server's word that this replica's group copies a version into host memory as the seed of its
+// The server's word that this replica's group copies a version into host memory, to seed its
 // site: from the answer until the copy fills. It holds while the group is whole and of that
-// generation, for kSeedReservationLasts at most; then it goes, with its mention in `site`'s
+// generation, for kSiteCopyReservationLasts at most; then it goes, with its mention in `site`'s
 // site_seedings.
-struct SeedReservation {
+struct SiteCopyReservation {
   VersionSequence version;
   std::string site;
   GroupGeneration generation;
@@ -287,10 +287,10 @@ struct Replica {
   std::string buffer_name;
   std::string form;
   BufferRole role = BufferRole::kPrimary;  // host copies are in model->offloads
-  bool unwanted = false;                   // kSeed: its group has asked for another version since
+  bool unwanted = false;                   // kSiteCopy: its group has asked for another version since
   bool released = false;                   // its ranks were told that it may go
   std::string fills_in;  // the site in whose site_seedings it is; only while it is filling
-  std::optional<SeedReservation>
+  std::optional<SiteCopyReservation>
       reservation;  // its `until` is a deadline in RegistryState::deadlines
   // The copy that its last result asks for has to be registered by then; past: none is awaited.
   absl::Time copy_awaited_until = absl::InfinitePast();
@@ -378,7 +378,7 @@ enum class VersionPhase : uint8_t { kPublishing = 1, kPublished = 2, kWithdrawn 
 // A form of a version on its way into one site: see seeding.h.
 struct SiteSeeding {
   absl::btree_set<ReplicaId> filling;  // replicas of whole groups whose ranks are all in the site
-  ReplicaId reserved_by;               // the last that got a SeedReservation, which it has; 0: none
+  ReplicaId reserved_by;               // the last that got a SiteCopyReservation, which it has; 0: none
 };
 struct SiteSeedingKey {
   std::string form;

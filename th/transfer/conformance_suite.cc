@@ -216,7 +216,7 @@ TEST_P(TransportConformanceTest, SegmentThatTheSinkDoesNotWantIsThrownAway) {
 }
 
 TEST_P(TransportConformanceTest, SumsThatTheSourceMadeTravelUnchanged) {
-  published_.SumAll();                  // the publisher's checksums
+  published_.ChecksumAll();             // the publisher's checksums
   published_.Corrupt(SegmentIndex(1));  // and then its memory goes bad
   auto pull = Open(&sink_);
   pull->Ask({SegmentIndex(0), SegmentIndex(3)});

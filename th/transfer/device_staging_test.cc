@@ -45,10 +45,10 @@ class GatedSide final : public DeviceSide {
     closed_ = false;
   }
 
-  absl::StatusOr<std::vector<SegmentSum>> Sum(
+  absl::StatusOr<std::vector<SegmentChecksum>> Checksum(
       absl::Span<const std::vector<DeviceRun>> segments) override {
     Pass();
-    return side_->Sum(segments);
+    return side_->Checksum(segments);
   }
   absl::Status CopyToHost(absl::Span<const DeviceCopy> copies) override {
     Pass();

@@ -119,7 +119,7 @@ TEST_F(FillTest, SegmentsThatTheBufferHasFromBeforeAreNotMoved) {
   a().Publish(1);
   a().shard.Corrupt(SegmentIndex(7));  // the change of the new version
   reader().Publish(1);
-  reader().shard.SumAll();
+  reader().shard.ChecksumAll();
   Fill& fill = reader().StartFill(Patient(), {}, a().shard.Root(), Before::kPublished);
   fill.SetSources(kFirst, {a().AsSource()});
   EXPECT_EQ(reader().observer.AwaitComplete(), a().shard.Root());
@@ -133,7 +133,7 @@ TEST_F(FillTest, SegmentsThatTheBufferHasFromBeforeAreNotMoved) {
 TEST_F(FillTest, TheSameContentMovesNothingAndWritesNothing) {
   a().Publish(1);
   reader().Publish(1);
-  reader().shard.SumAll();
+  reader().shard.ChecksumAll();
   Fill& fill = reader().StartFill(Patient(), {}, a().shard.Root(), Before::kPublished);
   fill.SetSources(kFirst, {a().AsSource()});
   reader().observer.AwaitComplete();
@@ -144,9 +144,9 @@ TEST_F(FillTest, TheSameContentMovesNothingAndWritesNothing) {
 TEST_F(FillTest, ARelayPassesTheListOnBeforeItHasTheSegments) {
   a().Publish(1);
   b().Publish(1);
-  b().shard.SumAll();
+  b().shard.ChecksumAll();
   reader().Publish(1);
-  reader().shard.SumAll();
+  reader().shard.ChecksumAll();
   a().shard.Corrupt(SegmentIndex(7));
   b().StartFill(Patient(), {}, a().shard.Root(), Before::kPublished)
       .SetSources(kFirst, {a().AsSource()});
@@ -163,7 +163,7 @@ TEST_F(FillTest, AWrongListLosesItsSourceAndNothingIsHeldOnItsWord) {
   a().Publish(1);
   b().Publish(1);
   reader().Publish(1);
-  reader().shard.SumAll();
+  reader().shard.ChecksumAll();
   ReplaceLostBy(b());
   Fill& fill = reader().StartFill(Patient(), {}, b().shard.Root(), Before::kPublished);
   fill.SetSources(kFirst, {a().AsSource()});
@@ -174,10 +174,10 @@ TEST_F(FillTest, AWrongListLosesItsSourceAndNothingIsHeldOnItsWord) {
 }
 
 TEST_F(FillTest, OfAnOlderSourceEverythingIsMoved) {
-  network_.ListNoSums();
+  network_.ListNoChecksums();
   a().Publish(1);
   reader().Publish(1);
-  reader().shard.SumAll();
+  reader().shard.ChecksumAll();
   Fill& fill = reader().StartFill(Patient(), {}, a().shard.Root(), Before::kPublished);
   fill.SetSources(kFirst, {a().AsSource()});
   reader().observer.AwaitComplete();

@@ -55,15 +55,15 @@ std::vector<size_t> Lengths() {
 TEST(ChecksumTest, IsXxh3OfTheSumsOfLeaves) {
   for (const size_t bytes : Lengths()) {
     const std::string data = Ramp(bytes);
-    EXPECT_EQ(SumBytes(data.data(), bytes), Reference(data)) << bytes;
+    EXPECT_EQ(ChecksumBytes(data.data(), bytes), Reference(data)) << bytes;
   }
 }
 
 // The sums are a promise to every other build: a change of them is another algorithm.
 TEST(ChecksumTest, ValuesStayAsTheyAre) {
-  EXPECT_EQ(SumBytes("", 0), absl::MakeUint128(0x99aa06d3014798d8, 0x6001c324468d497f));
+  EXPECT_EQ(ChecksumBytes("", 0), absl::MakeUint128(0x99aa06d3014798d8, 0x6001c324468d497f));
   const std::string data = Ramp(3 * kLeafBytes + 5);
-  EXPECT_EQ(SumBytes(data.data(), data.size()),
+  EXPECT_EQ(ChecksumBytes(data.data(), data.size()),
             absl::MakeUint128(0x09dbf225e3af7307, 0xa55e9ee99e587749));
 }
 
@@ -71,18 +71,18 @@ TEST(ChecksumTest, DoesNotDependOnTheAlignment) {
   for (const size_t bytes : Lengths()) {
     const std::string data = Ramp(bytes);
     const std::string shifted = absl::StrCat("x", data);
-    EXPECT_EQ(SumBytes(shifted.data() + 1, bytes), SumBytes(data.data(), bytes)) << bytes;
+    EXPECT_EQ(ChecksumBytes(shifted.data() + 1, bytes), ChecksumBytes(data.data(), bytes)) << bytes;
   }
 }
 
 TEST(ChecksumTest, LeavesSummedElsewhereGiveTheSameSum) {
   for (const size_t bytes : Lengths()) {
     const std::string data = Ramp(bytes);
-    std::vector<SegmentSum> leaves;
+    std::vector<SegmentChecksum> leaves;
     for (size_t at = 0; at < bytes; at += kLeafBytes) {
-      leaves.push_back(SumOfLeaf(&data[at], std::min(kLeafBytes, bytes - at)));
+      leaves.push_back(ChecksumOfLeaf(&data[at], std::min(kLeafBytes, bytes - at)));
     }
-    EXPECT_EQ(SumOfLeaves(leaves), SumBytes(data.data(), bytes)) << bytes;
+    EXPECT_EQ(ChecksumOfLeaves(leaves), ChecksumBytes(data.data(), bytes)) << bytes;
   }
 }
 

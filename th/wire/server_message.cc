@@ -131,7 +131,7 @@ struct Encode {
     *out.mutable_version() = ToProto(in.version);
     out.set_lineage(in.lineage.value);
     out.set_must_offload(in.must_offload);
-    out.set_seed_copy(in.seed_copy);
+    out.set_site_copy(in.site_copy);
     out.set_event(in.event.value);
   }
   void operator()(const PublicationRefused& in) const {
@@ -225,7 +225,7 @@ absl::StatusOr<ServerMessage> Decode(const pb::OperationFinished& in) {
                         .status = StatusFromProto(in.status()),
                         .lineage = Lineage(in.lineage()),
                         .must_offload = in.must_offload(),
-                        .seed_copy = in.seed_copy(),
+                        .site_copy = in.site_copy(),
                         .event = EventId(in.event())};
   reader.Check(in.has_key(), "key", "is missing");
   reader.Enum("kind", in.kind(), OperationKind::kUpdate, true, out.kind);

@@ -74,7 +74,7 @@ pb::FinishedOperation FinishedToProto(const FinishedOperation& finished) {
   out.set_not_available(static_cast<pb::NotAvailableReason>(finished.not_available));
   *out.mutable_version() = ToProto(finished.version);
   out.set_must_offload(finished.must_offload);
-  out.set_seed_copy(finished.seed_copy);
+  out.set_site_copy(finished.site_copy);
   return out;
 }
 
@@ -83,7 +83,7 @@ absl::StatusOr<FinishedOperation> FinishedFromProto(const pb::FinishedOperation&
   FinishedOperation out{.number = OperationNumber(in.number()),
                         .status = StatusFromProto(in.status()),
                         .must_offload = in.must_offload(),
-                        .seed_copy = in.seed_copy()};
+                        .site_copy = in.site_copy()};
   reader.Enum("kind", in.kind(), OperationKind::kUpdate, true, out.kind);
   reader.Enum("outcome", in.outcome(), UpdateOutcome::kNotAvailable, false, out.outcome);
   reader.Enum("not_available", in.not_available(), NotAvailableReason::kBehindFloor, false,

@@ -97,12 +97,12 @@ class RootOfShardTest : public ::testing::Test {
     return *std::move(layout);
   }
   static Digest RootOf(const std::string& stream) {
-    std::vector<SegmentSum> sums;
+    std::vector<SegmentChecksum> checksums;
     for (size_t at = 0; at < stream.size(); at += kMinSegmentBytes) {
       const std::string segment = stream.substr(at, kMinSegmentBytes);
-      sums.push_back(SumBytes(segment.data(), segment.size()));
+      checksums.push_back(ChecksumBytes(segment.data(), segment.size()));
     }
-    return RootOfSums(sums);
+    return RootOfChecksums(checksums);
   }
   static TensorSpec Part(std::string name, int64_t all, int64_t begin, int64_t count) {
     TensorSpec spec{.name = std::move(name), .dtype = DType::kU8, .shape = {count}};

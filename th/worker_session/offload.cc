@@ -67,7 +67,7 @@ void GoOn(State& state, Operation& operation, absl::Time now) {
   Pump(state, buffer, now);
 }
 
-// True when the server has promised the memory for a seed's copy of `original` to another one:
+// True when the server has promised the memory for a site copy of `original` to another one:
 // before it heard of a copy that was made alone, or after it has released one that is still here.
 bool IsPromisedTwice(const State& state, const Buffer& original) {
   bool any = false;
@@ -91,7 +91,7 @@ absl::StatusOr<BufferId> AddKeptCopy(State& state, const Buffer& original, CopyF
   TH_ASSIGN_OR_RETURN(
       const BufferId copy,
       AddCopyBuffer(
-          state, original, seed ? BufferRole::kSeed : BufferRole::kOffload,
+          state, original, seed ? BufferRole::kSiteCopy : BufferRole::kOffload,
           CopyName(original.name, purpose, version.sequence, generation, number),
           {.version = version, .part = KeptCopy{.timeout = timeout, .generation = generation}},
           now));
@@ -133,7 +133,7 @@ void BeginOffload(State& state, Operation& operation, absl::Time now) {
 }
 
 // Nobody waits for it. Where it cannot begin the other ranks' copy ends without it, in time.
-void BeginSeed(State& state, const SeedWanted& wanted, absl::Time now) {
+void BeginSiteCopy(State& state, const SiteCopyWanted& wanted, absl::Time now) {
   const Buffer* original = state.FindBuffer(wanted.original);
   if (original == nullptr) return;
   (void)AddKeptCopy(state, *original, CopyFor::kSite, wanted.version, wanted.number, wanted.timeout,
@@ -227,8 +227,8 @@ void HandleOffloadReleased(State& state, const OffloadReleased& message) {
 
 void BeginWantedCopies(State& state, absl::Time now) {
   while (Operation* wanting = FindWanting(state)) BeginOffload(state, *wanting, now);
-  for (const SeedWanted& wanted : std::exchange(state.seeds_wanted, {})) {
-    BeginSeed(state, wanted, now);
+  for (const SiteCopyWanted& wanted : std::exchange(state.site_copies_wanted, {})) {
+    BeginSiteCopy(state, wanted, now);
   }
 }
 

@@ -144,7 +144,7 @@ TEST_F(OffloadAloneTest, AServerThatIsBackEndsTheCopysUpdateAndReleasesIt) {
   EXPECT_THAT(worker_.Take<FreeOffload>(), SizeIs(1));
 }
 
-// The server promised its memory to the seed's copy when it knew of no other.
+// The server promised its memory to the site copy when it knew of no other.
 TEST_F(OffloadAloneTest, ItsMemoryIsNotTakenForASeedsCopyToo) {
   UnpublishWithoutServer();
   const BufferId copy = CopyThatIsReceived();
@@ -157,7 +157,7 @@ TEST_F(OffloadAloneTest, ItsMemoryIsNotTakenForASeedsCopyToo) {
                                 .outcome = UpdateOutcome::kNotAvailable,
                                 .not_available = NotAvailableReason::kSeeding,
                                 .version = Version(8, "step-2"),
-                                .seed_copy = true});
+                                .site_copy = true});
   EXPECT_EQ(Copy(), BufferId());
   const auto registered = worker_.TakeSent<RegisterBuffer>();
   ASSERT_THAT(registered, SizeIs(1));

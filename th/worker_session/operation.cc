@@ -308,7 +308,7 @@ void RememberFinished(Buffer& buffer, const Operation& operation, const Verdict&
                            .not_available = verdict.not_available,
                            .version = verdict.version,
                            .must_offload = verdict.must_offload,
-                           .seed_copy = verdict.seed_copy};
+                           .site_copy = verdict.site_copy};
 }
 
 void AskAgain(Buffer& buffer, Operation& operation, absl::Time now) {

@@ -163,7 +163,7 @@ void ConcludeAsReported(State& state, Buffer& buffer, Operation& operation,
   const bool untouched = EndedUntouched(buffer, operation) && !message.status.ok();
   Verdict verdict = Judge(state, buffer, operation, message);
   const bool is_update = operation.kind() == OperationKind::kUpdate;
-  if (is_update && message.seed_copy) WantSeed(state, operation, message);
+  if (is_update && message.site_copy) WantSiteCopy(state, operation, message);
   Conclude(operation, std::move(verdict));
   // Now, not only when what it began has come to rest: a server that restarts meanwhile hears it
   // with the join.

@@ -143,7 +143,7 @@ struct Verdict {
   VersionInfo version;
   bool server_knows = false;  // else the server has to hear it from us
   bool must_offload = false;  // see FinishedOperation
-  bool seed_copy = false;     // see FinishedOperation
+  bool site_copy = false;     // see FinishedOperation
 };
 
 enum class UpdatePhase : uint8_t {
@@ -361,8 +361,8 @@ struct HostCopy {
   const StagedCopy* staged() const { return std::get_if<StagedCopy>(&part); }
 };
 
-// The server's word that this rank copies its shard as a part of its site's seed.
-struct SeedWanted {
+// The server's word that this rank copies its shard, to seed its site.
+struct SiteCopyWanted {
   BufferId original;
   OperationNumber number;  // of the update that was answered so
   VersionInfo version;
@@ -393,7 +393,7 @@ struct State {
   // In this generation of the group, of buffers whose operations a server may have numbered.
   FreedNames freed;
   std::map<BufferId, HostCopy> host_copies;  // by the copy; each is one of `buffers` too
-  std::vector<SeedWanted> seeds_wanted;  // until PumpHostCopies has seen them, in the same event
+  std::vector<SiteCopyWanted> site_copies_wanted;  // until PumpHostCopies has seen them, in the same event
   // Streaming readers of this generation of the group, for names that its ranks have in common.
   GroupGeneration streams_of;
   uint64_t streams = 0;

@@ -359,7 +359,7 @@ Verdict JudgeFinishedUpdate(const State& state, const Buffer& buffer, const Oper
                   .not_available = finished.not_available,
                   .version = finished.version,
                   .server_knows = true,
-                  .seed_copy = finished.seed_copy};
+                  .site_copy = finished.site_copy};
   if (!finished.status.ok()) return verdict;
   const UpdateOperation& update = operation.update();
   const bool filling = update.phase == UpdatePhase::kFilling;
@@ -389,13 +389,13 @@ Verdict JudgeFinishedUpdate(const State& state, const Buffer& buffer, const Oper
   return verdict;
 }
 
-void WantSeed(State& state, const Operation& operation, const OperationFinished& answer) {
+void WantSiteCopy(State& state, const Operation& operation, const OperationFinished& answer) {
   const bool answers = answer.status.ok() && answer.outcome == UpdateOutcome::kNotAvailable;
   if (!answers || operation.verdict.has_value() || operation.orphaned) return;
-  state.seeds_wanted.push_back({.original = operation.key.buffer,
-                                .number = operation.key.number,
-                                .version = answer.version,
-                                .timeout = operation.start.timeout});
+  state.site_copies_wanted.push_back({.original = operation.key.buffer,
+                                      .number = operation.key.number,
+                                      .version = answer.version,
+                                      .timeout = operation.start.timeout});
 }
 
 void ResendUpdate(State& state, Buffer& buffer, Operation& operation, absl::Time now) {

@@ -47,8 +47,8 @@ Verdict JudgeFinishedUpdate(const State& state, const Buffer& buffer, const Oper
                             const OperationFinished& finished);
 
 // The server's answer to `operation` is that each rank copies the version to seed its site: noted
-// in State::seeds_wanted. Call before the operation is concluded.
-void WantSeed(State& state, const Operation& operation, const OperationFinished& answer);
+// in State::site_copies_wanted. Call before the operation is concluded.
+void WantSiteCopy(State& state, const Operation& operation, const OperationFinished& answer);
 
 // Says again to the server how far this update is, after a join.
 void ResendUpdate(State& state, Buffer& buffer, Operation& operation, absl::Time now);

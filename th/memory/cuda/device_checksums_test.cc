@@ -96,52 +96,54 @@ TEST_F(DeviceChecksumsTest, SegmentsOfTinyTensorsWithOddGapsHaveTheSumsOfTheProc
         pieces,
         {pieces.begin() + 5, pieces.begin() + 300},
         {pieces.end() - 102, pieces.end() - 99}};
-    ExpectSums(bytes, segments, {});
-    ExpectSums(bytes, segments, Small());
+    ExpectChecksums(bytes, segments, {});
+    ExpectChecksums(bytes, segments, Small());
   }
 }
 
-TEST_F(DeviceSumsTest, LeavesOfSingleBytesFitTheSmallestLists) {
+TEST_F(DeviceChecksumsTest, LeavesOfSingleBytesFitTheSmallestLists) {
   const std::vector<std::byte> bytes = PatternBytes(2 * kLeafBytes + 10, 3);
   const DeviceBuffer buffer = Filled(bytes);
   const std::unique_ptr<DeviceMemory> memory = Register(buffer);
   std::vector<DevicePiece> pieces;
   for (uint64_t at = kLeafBytes + 5; at > 0; --at) pieces.push_back({memory.get(), at, 1});
-  ExpectSums(bytes, {pieces}, {.leaves = 1, .gathered_leaves = 1, .gathered_pieces = kLeafBytes});
+  ExpectChecksums(bytes, {pieces},
+                  {.leaves = 1, .gathered_leaves = 1, .gathered_pieces = kLeafBytes});
 }
 
-TEST_F(DeviceSumsTest, NoSegmentsAndSegmentsOfNoBytesAreSummed) {
+TEST_F(DeviceChecksumsTest, NoSegmentsAndSegmentsOfNoBytesAreSummed) {
   const DeviceBuffer buffer = Filled(PatternBytes(100, 4));
   const std::unique_ptr<DeviceMemory> memory = Register(buffer);
-  ExpectSums({}, {}, {});
-  ExpectSums({}, {{}, {{memory.get(), 7, 0}}}, {});
+  ExpectChecksums({}, {}, {});
+  ExpectChecksums({}, {{}, {{memory.get(), 7, 0}}}, {});
 }
 
-TEST_F(DeviceSumsTest, MemoryOverManyMappingsIsSummed) {
+TEST_F(DeviceChecksumsTest, MemoryOverManyMappingsIsSummed) {
   const MappedMemory mapped(device_, 2);
   const std::vector<std::byte> bytes = PatternBytes(mapped.bytes(), 5);
   WriteDevice(mapped.address(), bytes);
   const std::unique_ptr<DeviceMemory> memory = Register(mapped.pointer(), mapped.bytes());
   // One leaf lies across the two mappings.
-  ExpectSums(bytes, {{{memory.get(), mapped.mapping_bytes() - 100, 2 * kLeafBytes}}}, {});
+  ExpectChecksums(bytes, {{{memory.get(), mapped.mapping_bytes() - 100, 2 * kLeafBytes}}}, {});
 }
 
-TEST_F(DeviceSumsTest, PiecesThatCannotBeReadAreRefused) {
-  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<DeviceSums> sums, DeviceSums::Create(device_, {}));
+TEST_F(DeviceChecksumsTest, PiecesThatCannotBeReadAreRefused) {
+  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<DeviceChecksums> checksums,
+                       DeviceChecksums::Create(device_, {}));
   absl::StatusOr<DeviceBuffer> buffer = DeviceBuffer::Allocate(device_, 100);
   ASSERT_OK(buffer);
   const std::unique_ptr<DeviceMemory> memory = Register(*buffer);
   EXPECT_THAT(
-      sums->Sum({{{memory.get(), 90, 11}}}),
+      checksums->Checksum({{{memory.get(), 90, 11}}}),
       StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("registered memory of 100 bytes")));
   buffer = absl::CancelledError("freed");
-  EXPECT_THAT(sums->Sum({{{memory.get(), 0, 10}}}),
+  EXPECT_THAT(checksums->Checksum({{{memory.get(), 0, 10}}}),
               StatusIs(absl::StatusCode::kFailedPrecondition));
-  EXPECT_THAT(DeviceSums::Create(device_, {.gathered_pieces = 10}),
+  EXPECT_THAT(DeviceChecksums::Create(device_, {.gathered_pieces = 10}),
               StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
-TEST_F(DeviceSumsTest, TinyTensorsAreGatheredAndScattered) {
+TEST_F(DeviceChecksumsTest, TinyTensorsAreGatheredAndScattered) {
   std::vector<uint64_t> lengths;
   for (uint64_t i = 0; i < 500; ++i) lengths.push_back(i % 100);
   const std::vector<std::byte> bytes = PatternBytes(80'000, 6);

@@ -53,9 +53,9 @@ TEST_F(FailingDriverTest, EverythingIsGivenBack) {
   const std::unique_ptr<DeviceMemory> memory = Register(buffer);
   const MappedMemory mapped(device_, 3);
   ASSERT_OK_AND_ASSIGN(const auto pinned, PinnedBuffer::Allocate(device_, 4096));
-  ASSERT_OK_AND_ASSIGN(const auto sums, DeviceSums::Create(device_, {}));
+  ASSERT_OK_AND_ASSIGN(const auto checksums, DeviceChecksums::Create(device_, {}));
   ASSERT_OK_AND_ASSIGN(const auto copier, PieceCopier::Create(device_, {}));
-  ASSERT_OK(sums->Sum({{{memory.get(), 0, 100'000}}}));
+  ASSERT_OK(checksums->Checksum({{{memory.get(), 0, 100'000}}}));
   EXPECT_GT(fake_.live(), live_before_ + 10);
 }
 
@@ -121,9 +121,9 @@ TEST_F(FailingDriverTest, AFailureInTheMiddleEndsACallAndNotTheDevice) {
 TEST_F(FailingDriverTest, AFailedLaunchFailsTheSums) {
   const DeviceBuffer buffer = Filled(PatternBytes(100'000, 3));
   const std::unique_ptr<DeviceMemory> memory = Register(buffer);
-  ASSERT_OK_AND_ASSIGN(const auto sums, DeviceSums::Create(device_, {}));
+  ASSERT_OK_AND_ASSIGN(const auto checksums, DeviceChecksums::Create(device_, {}));
   fake_.Fail("cuLaunchKernel", CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
-  EXPECT_THAT(sums->Sum({{{memory.get(), 0, 100'000}}}),
+  EXPECT_THAT(checksums->Checksum({{{memory.get(), 0, 100'000}}}),
               StatusIs(absl::StatusCode::kInternal, HasSubstr("701")));
   EXPECT_OK(checksums->Checksum({{{memory.get(), 0, 100'000}}}));
   EXPECT_OK(memory->Revoke(absl::ZeroDuration())) << "a failed sum still uses the memory";

@@ -160,11 +160,13 @@ absl::Status Benchmark::MeasureKernels() {
   TH_ASSIGN_OR_RETURN(const std::unique_ptr<DeviceKernels> kernels, DeviceKernels::Load(device_));
   TH_ASSIGN_OR_RETURN(const auto runs, DeviceList<kernels::LeafRun>::Create(device_, 1));
   const uint64_t leaves = (options_.bytes + kLeafBytes - 1) / kLeafBytes;
-  TH_ASSIGN_OR_RETURN(const auto sums, DeviceList<kernels::Sum128>::Create(device_, leaves));
+  TH_ASSIGN_OR_RETURN(const auto checksums,
+                      DeviceList<kernels::Checksum128>::Create(device_, leaves));
   runs.items()[0] = {source_->address(), options_.bytes, 0};
   TH_RETURN_IF_ERROR(runs.ToDevice(*stream_, 1));
   TH_RETURN_IF_ERROR(Compare("kernel: sums", options_.bytes, 1, 0.5, [&] {
-    return Ended(kernels->SumLeaves(*stream_, {runs.address(), 1, leaves, sums.address()}));
+    return Ended(
+        kernels->ChecksumLeaves(*stream_, {runs.address(), 1, leaves, checksums.address()}));
   }));
   for (const uint64_t tensor_bytes : {kAlignedTensorBytes, kOddTensorBytes}) {
     const absl::string_view kind = tensor_bytes == kOddTensorBytes ? "odd" : "aligned";
@@ -189,17 +191,18 @@ absl::Status Benchmark::MeasureKernels() {
 
 // Whole calls, with lists that the host makes, and sums that it folds.
 absl::Status Benchmark::MeasureCalls() {
-  TH_ASSIGN_OR_RETURN(const std::unique_ptr<DeviceSums> sums, DeviceSums::Create(device_, {}));
+  TH_ASSIGN_OR_RETURN(const std::unique_ptr<DeviceChecksums> checksums,
+                      DeviceChecksums::Create(device_, {}));
   std::vector<std::vector<DevicePiece>> segments;
   for (uint64_t at = 0; at < options_.bytes; at += kSegmentBytes) {
     segments.push_back({{source_.get(), at, std::min(kSegmentBytes, options_.bytes - at)}});
   }
   TH_RETURN_IF_ERROR(Compare("call: sums of segments", options_.bytes, 1, 0,
-                             [&] { return sums->Sum(segments).status(); }));
+                             [&] { return checksums->Checksum(segments).status(); }));
   const std::vector<DevicePiece> tensors = Tensors(kOddTensorBytes);
   const uint64_t bytes = tensors.size() * kOddTensorBytes;
   TH_RETURN_IF_ERROR(Compare("call: sums of odd tensors", bytes, 1, 0,
-                             [&] { return sums->Sum({tensors}).status(); }));
+                             [&] { return checksums->Checksum({tensors}).status(); }));
   TH_ASSIGN_OR_RETURN(const std::unique_ptr<PieceCopier> copier, PieceCopier::Create(device_, {}));
   return Compare("call: gather of odd tensors", bytes, 2, 0, [&] {
     return copier->Gather(tensors, {target_.get(), 0, bytes});

@@ -135,10 +135,10 @@ TEST_F(SharedAllocationTest, AnotherProcessReadsAndWritesTheMemoryItself) {
   EXPECT_EQ(ReadDevice(buffer.address(), inverted.size()), inverted);
   // The allocation may be larger than what was asked for; what it has beyond was summed too.
   if (exported.bytes == pattern.size()) {
-    const SegmentSum sum = SumBytes(&pattern[100], pattern.size() - 100);
+    const SegmentChecksum checksum = ChecksumBytes(&pattern[100], pattern.size() - 100);
     EXPECT_EQ(reader.output,
-              absl::StrCat(absl::Hex(absl::Uint128High64(sum), absl::kZeroPad16),
-                           absl::Hex(absl::Uint128Low64(sum), absl::kZeroPad16), "\n"));
+              absl::StrCat(absl::Hex(absl::Uint128High64(checksum), absl::kZeroPad16),
+                           absl::Hex(absl::Uint128Low64(checksum), absl::kZeroPad16), "\n"));
   }
   EXPECT_EQ(ReadDevice(before.address(), 5000), PatternBytes(5000, 1));
 }

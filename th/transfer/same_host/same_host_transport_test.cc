@@ -308,7 +308,7 @@ class HostileSourceTest : public ::testing::Test {
     std::vector<iovec> pieces;
     shard_.store()->AppendPieces(SegmentIndex(0), &pieces);
     Located located{.segment = SegmentIndex(0),
-                    .sum = shard_.SumOf(SegmentIndex(0)),
+                    .checksum = shard_.ChecksumOf(SegmentIndex(0)),
                     .generation = BufferGeneration(1),
                     .pieces = {}};
     for (const iovec& piece : pieces) {

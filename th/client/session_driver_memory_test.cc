@@ -19,10 +19,10 @@
 #include "th/client/data_plane.h"
 #include "th/client/grpc_control_stream.h"
 #include "th/client/local_buffer.h"
-#include "th/client/membership.h"
 #include "th/client/one_tensor.h"
 #include "th/client/runtime.h"
 #include "th/client/server_list.h"
+#include "th/client/session_driver.h"
 #include "th/client/tensor_binding.h"
 #include "th/client/test_cluster.h"
 #include "th/memory/device_side.h"
@@ -59,7 +59,7 @@ class UsedSide : public testing::IdleSide {
 class MembershipMemoryTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    Membership::Parts parts;
+    SessionDriver::Parts parts;
     parts.runtime = Runtime::Acquire();
     ASSERT_OK_AND_ASSIGN(ServerList servers, ServerList::Parse(server_.address()));
     ASSERT_OK_AND_ASSIGN(parts.data_plane,
@@ -71,7 +71,7 @@ class MembershipMemoryTest : public ::testing::Test {
     parts.options.ranks = 1;
     parts.options.endpoints = parts.data_plane->endpoints();
     parts.snapshot_limit_bytes = uint64_t{1} << 20;
-    membership_ = std::make_shared<Membership>(std::move(parts));
+    membership_ = std::make_shared<SessionDriver>(std::move(parts));
     ASSERT_OK(membership_->Join());
     ASSERT_OK_AND_ASSIGN(buffer_, membership_->Register("weights", "hf", {}, BindingTo(here_)));
   }
@@ -108,7 +108,7 @@ class MembershipMemoryTest : public ::testing::Test {
 
   TestServer server_;
   Place here_, there_;
-  std::shared_ptr<Membership> membership_;
+  std::shared_ptr<SessionDriver> membership_;
   std::shared_ptr<LocalBuffer> buffer_;
 };
 

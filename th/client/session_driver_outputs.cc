@@ -4,14 +4,14 @@
 #include <variant>
 #include <vector>
 
-#include "th/client/membership.h"
+#include "th/client/session_driver.h"
 #include "th/transfer/monotonic_clock.h"
 
 namespace th {
 
 // ---- the stream
 
-void Membership::Do(OpenStream) {
+void SessionDriver::Do(OpenStream) {
   CloseStreamSoon();
   last_stream_ = last_stream_.Next();
   {
@@ -24,7 +24,7 @@ void Membership::Do(OpenStream) {
   Handle(event::StreamOpened{});
 }
 
-void Membership::Do(CloseStream) {
+void SessionDriver::Do(CloseStream) {
   {
     absl::MutexLock lock(&mu_);
     open_stream_ = {};
@@ -32,7 +32,7 @@ void Membership::Do(CloseStream) {
   CloseStreamSoon();
 }
 
-void Membership::CloseStreamSoon() {
+void SessionDriver::CloseStreamSoon() {
   if (stream_ == nullptr) return;
   stream_->Finish();
   const std::weak_ptr<ControlStream> closing = stream_;
@@ -42,13 +42,13 @@ void Membership::CloseStreamSoon() {
   stream_ = nullptr;
 }
 
-void Membership::Do(SendToServer send) {
+void SessionDriver::Do(SendToServer send) {
   if (stream_ != nullptr) stream_->Send(send.message);
 }
 
 // ---- the membership
 
-void Membership::Do(SessionJoined) {
+void SessionDriver::Do(SessionJoined) {
   WorkerId worker;
   {
     absl::MutexLock lock(&mu_);
@@ -65,7 +65,7 @@ void Membership::Do(SessionJoined) {
 }
 
 // A rejoin may give the worker a new number. What was admitted under the old one lives on.
-void Membership::DropIdleHolders() {
+void SessionDriver::DropIdleHolders() {
   std::vector<WorkerId> idle;
   {
     absl::MutexLock lock(&mu_);
@@ -80,7 +80,7 @@ void Membership::DropIdleHolders() {
   }
 }
 
-void Membership::Do(SessionEnded ended) {
+void SessionDriver::Do(SessionEnded ended) {
   std::vector<BufferPtr> buffers;
   {
     absl::MutexLock lock(&mu_);
@@ -111,7 +111,7 @@ void Membership::Do(SessionEnded ended) {
   FinishIfSilenced();
 }
 
-void Membership::EndCalls(const absl::Status& status) {
+void SessionDriver::EndCalls(const absl::Status& status) {
   std::map<CallId, std::shared_ptr<Call>> calls;
   {
     absl::MutexLock lock(&mu_);
@@ -130,7 +130,7 @@ void Membership::EndCalls(const absl::Status& status) {
   }
 }
 
-void Membership::RefuseAdmissions(const absl::Status& status) {
+void SessionDriver::RefuseAdmissions(const absl::Status& status) {
   std::vector<ServedReaders::Decide> waiting;
   {
     absl::MutexLock lock(&mu_);
@@ -143,21 +143,21 @@ void Membership::RefuseAdmissions(const absl::Status& status) {
 
 // ---- buffers
 
-Membership::BufferPtr Membership::FindBuffer(BufferId id) const {
+SessionDriver::BufferPtr SessionDriver::FindBuffer(BufferId id) const {
   absl::MutexLock lock(&mu_);
   const auto found = buffers_.find(id);
   return found == buffers_.end() ? nullptr : found->second;
 }
 
-void Membership::Do(BufferReady ready) {
+void SessionDriver::Do(BufferReady ready) {
   if (const BufferPtr buffer = FindBuffer(ready.buffer)) buffer->SetReady(ready.status);
 }
 
-void Membership::Do(ServingChanged serving) {
+void SessionDriver::Do(ServingChanged serving) {
   if (const BufferPtr buffer = FindBuffer(serving.buffer)) buffer->Serve(serving);
 }
 
-void Membership::Silence(LocalBuffer& buffer) {
+void SessionDriver::Silence(LocalBuffer& buffer) {
   buffer.Close();
   std::vector<TransferId> transfers;
   {
@@ -167,7 +167,7 @@ void Membership::Silence(LocalBuffer& buffer) {
   for (const TransferId transfer : transfers) data_plane_->CutTransfer(transfer);
 }
 
-void Membership::Do(StartSealing order) {
+void SessionDriver::Do(StartSealing order) {
   const BufferPtr buffer = FindBuffer(order.buffer);
   if (buffer == nullptr) return;
   buffer->Seal(runtime_->SealerOf(buffer->gpu()), [self = shared_from_this(),
@@ -184,7 +184,7 @@ void Membership::Do(StartSealing order) {
 
 // ---- fills
 
-void Membership::Do(StartFill order) {
+void SessionDriver::Do(StartFill order) {
   const BufferPtr buffer = FindBuffer(order.buffer);
   if (buffer == nullptr) return;
   FillDriver::Parts parts;
@@ -212,15 +212,15 @@ void Membership::Do(StartFill order) {
   buffer->StartFill(std::move(order), std::move(parts));
 }
 
-void Membership::Do(SetSources order) {
+void SessionDriver::Do(SetSources order) {
   if (const BufferPtr buffer = FindBuffer(order.buffer)) buffer->SetSources(std::move(order));
 }
 
-void Membership::Do(SetRoot order) {
+void SessionDriver::Do(SetRoot order) {
   if (const BufferPtr buffer = FindBuffer(order.buffer)) buffer->SetRoot(order);
 }
 
-void Membership::Do(StopFill order) {
+void SessionDriver::Do(StopFill order) {
   const auto stopped = [self = shared_from_this(), id = order.buffer] {
     self->Handle(event::FillStopped{id});
   };
@@ -231,19 +231,19 @@ void Membership::Do(StopFill order) {
 
 // ---- readers
 
-void Membership::Do(CutReaders order) {
+void SessionDriver::Do(CutReaders order) {
   for (const TransferId transfer : order.transfers) {
     data_plane_->CutTransfer(transfer);
   }
 }
 
-void Membership::Do(FinishReaders order) {
+void SessionDriver::Do(FinishReaders order) {
   for (const TransferId transfer : order.transfers) {
     data_plane_->FinishTransfer(transfer);
   }
 }
 
-void Membership::Do(AdmissionDecided decided) {
+void SessionDriver::Do(AdmissionDecided decided) {
   std::optional<ServedReaders::Answer> answer;
   {
     absl::MutexLock lock(&mu_);
@@ -257,7 +257,7 @@ void Membership::Do(AdmissionDecided decided) {
 
 // ---- results
 
-std::shared_ptr<Call> Membership::TakeCall(CallId id) {
+std::shared_ptr<Call> SessionDriver::TakeCall(CallId id) {
   absl::MutexLock lock(&mu_);
   const auto found = calls_.find(id);
   if (found == calls_.end()) return nullptr;
@@ -266,12 +266,12 @@ std::shared_ptr<Call> Membership::TakeCall(CallId id) {
   return call;
 }
 
-void Membership::Finish(const std::shared_ptr<Call>& call) {
+void SessionDriver::Finish(const std::shared_ptr<Call>& call) {
   if (call->then != nullptr) runtime_->callbacks().Post([call] { call->then(*call); });
   call->finished.Notify();
 }
 
-void Membership::Do(OperationDone done) {
+void SessionDriver::Do(OperationDone done) {
   const std::shared_ptr<Call> call = TakeCall(done.call);
   if (call == nullptr) return;
   const BufferPtr buffer = FindBuffer(done.buffer);
@@ -288,7 +288,7 @@ void Membership::Do(OperationDone done) {
   });
 }
 
-void Membership::Do(CommandDone done) {
+void SessionDriver::Do(CommandDone done) {
   const std::shared_ptr<Call> call = TakeCall(done.call);
   if (call == nullptr) return;
   call->command = std::move(done.finished);

@@ -5,14 +5,15 @@
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
-#include "th/client/membership.h"
+#include "th/client/session_driver.h"
 #include "th/status/status_macros.h"
 
 namespace th {
 
 // ---- offloaded and staged versions
 
-absl::StatusOr<Membership::BufferPtr> Membership::MakeCopyBuffer(const AllocateOffload& order) {
+absl::StatusOr<SessionDriver::BufferPtr> SessionDriver::MakeCopyBuffer(
+    const AllocateOffload& order) {
   const auto purpose = order.staged ? HostCopies::Purpose::kStaged : HostCopies::Purpose::kOffload;
   TH_ASSIGN_OR_RETURN(HostCopyMemory copy, copies_.Take(purpose, *order.layout));
   auto buffer = std::make_shared<LocalBuffer>(
@@ -26,7 +27,7 @@ absl::StatusOr<Membership::BufferPtr> Membership::MakeCopyBuffer(const AllocateO
   return buffer;
 }
 
-void Membership::Do(AllocateOffload order) {
+void SessionDriver::Do(AllocateOffload order) {
   runtime_->sealer().Post([self = shared_from_this(), order = std::move(order)] {
     absl::StatusOr<BufferPtr> buffer = self->MakeCopyBuffer(order);
     const absl::Status made = buffer.status();
@@ -39,7 +40,7 @@ void Membership::Do(AllocateOffload order) {
 }
 
 // Its readers and its fill hold it until they have let go.
-void Membership::Do(FreeOffload order) {
+void SessionDriver::Do(FreeOffload order) {
   const BufferPtr buffer = FindBuffer(order.copy);
   if (buffer == nullptr) return;  // there was no memory for it
   Silence(*buffer);
@@ -47,18 +48,18 @@ void Membership::Do(FreeOffload order) {
   buffers_.erase(order.copy);
 }
 
-VersionInfo Membership::staged_version(BufferId buffer) const {
+VersionInfo SessionDriver::staged_version(BufferId buffer) const {
   absl::MutexLock lock(&mu_);
   return session_.staged_version(buffer);
 }
 
-void Membership::DiscardStaged(BufferId buffer) { Handle(event::DiscardStaged{buffer}); }
+void SessionDriver::DiscardStaged(BufferId buffer) { Handle(event::DiscardStaged{buffer}); }
 
 // ---- snapshots
 
 // Nothing changes the caller's memory, takes it away or writes it while it is copied; whoever
 // leaves or unregisters waits.
-absl::Status Membership::TakeSnapshot(LocalBuffer& buffer) {
+absl::Status SessionDriver::TakeSnapshot(LocalBuffer& buffer) {
   TH_RETURN_IF_ERROR(ClaimMemory(buffer, ClaimFor::kSnapshot));
   const absl::Cleanup release = [&] { ReleaseMemory(buffer); };
   std::vector<void*> from;
@@ -78,7 +79,7 @@ absl::Status Membership::TakeSnapshot(LocalBuffer& buffer) {
   return status;
 }
 
-void Membership::DropSnapshot(LocalBuffer& buffer) {
+void SessionDriver::DropSnapshot(LocalBuffer& buffer) {
   runtime_->RunOnControl([&] { buffer.DropSnapshot(); });
 }
 

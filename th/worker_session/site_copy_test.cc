@@ -16,7 +16,7 @@ using ::th::testing::StatusIs;
 const VersionInfo kStep1 = Version(7, "step-1");
 const VersionInfo kStep2 = Version(8, "step-2");
 
-class SeedCopyTest : public ::testing::Test {
+class SiteCopyTest : public ::testing::Test {
  protected:
   // The buffer holds step-1.
   void SetUp() override {
@@ -31,13 +31,13 @@ class SeedCopyTest : public ::testing::Test {
             CallId(++calls_), buffer_, {.timeout = absl::Seconds(300), .when_seeding = when}})
         .status;
   }
-  void AnswerSeeding(uint64_t number, bool seed_copy) {
+  void AnswerSeeding(uint64_t number, bool site_copy) {
     worker_.Say(OperationFinished{.key = {buffer_, OperationNumber(number)},
                                   .kind = OperationKind::kUpdate,
                                   .outcome = UpdateOutcome::kNotAvailable,
                                   .not_available = NotAvailableReason::kSeeding,
                                   .version = kStep2,
-                                  .seed_copy = seed_copy});
+                                  .site_copy = site_copy});
   }
   BufferId AllocatedCopy(absl::Status status = absl::OkStatus()) {
     const auto asked = worker_.Take<AllocateOffload>();
@@ -63,16 +63,16 @@ class SeedCopyTest : public ::testing::Test {
   uint64_t calls_ = 10;
 };
 
-TEST_F(SeedCopyTest, TheServerHearsWhatTheCallerWants) {
+TEST_F(SiteCopyTest, TheServerHearsWhatTheCallerWants) {
   ASSERT_OK(Update(WhenSeeding::kSkip));
   const auto starts = worker_.TakeSent<StartOperation>();
   ASSERT_THAT(starts, SizeIs(1));
   EXPECT_EQ(starts[0].when_seeding, WhenSeeding::kSkip);
 }
 
-TEST_F(SeedCopyTest, TheCallerHearsThatItIsBeingSeededAndItsBufferServesOn) {
+TEST_F(SiteCopyTest, TheCallerHearsThatItIsBeingSeededAndItsBufferServesOn) {
   ASSERT_OK(Update());
-  AnswerSeeding(2, /*seed_copy=*/false);
+  AnswerSeeding(2, /*site_copy=*/false);
   const auto done = worker_.Take<OperationDone>();
   ASSERT_THAT(done, SizeIs(1));
   EXPECT_OK(done[0].status);
@@ -84,13 +84,13 @@ TEST_F(SeedCopyTest, TheCallerHearsThatItIsBeingSeededAndItsBufferServesOn) {
   EXPECT_THAT(worker_.Take<AllocateOffload>(), IsEmpty());
 }
 
-TEST_F(SeedCopyTest, ACopyIsAnUpdateOfABufferOfItsOwn) {
+TEST_F(SiteCopyTest, ACopyIsAnUpdateOfABufferOfItsOwn) {
   ASSERT_OK(Update());
-  AnswerSeeding(2, /*seed_copy=*/true);
+  AnswerSeeding(2, /*site_copy=*/true);
   EXPECT_THAT(worker_.Take<OperationDone>(), SizeIs(1));  // before the copy has begun
   const auto registered = worker_.TakeSent<RegisterBuffer>();
   ASSERT_THAT(registered, SizeIs(1));
-  EXPECT_EQ(registered[0].buffer.role, BufferRole::kSeed);
+  EXPECT_EQ(registered[0].buffer.role, BufferRole::kSiteCopy);
   EXPECT_EQ(registered[0].buffer.buffer_name, "weights.seed-8.1.2");
   worker_.TakeSent<StartOperation>();
   const BufferId copy = AllocatedCopy();
@@ -106,19 +106,19 @@ TEST_F(SeedCopyTest, ACopyIsAnUpdateOfABufferOfItsOwn) {
   EXPECT_THAT(worker_.Take<OperationDone>(), IsEmpty());  // nobody waits for it
 }
 
-TEST_F(SeedCopyTest, TheBufferUpdatesWhileTheCopyFills) {
+TEST_F(SiteCopyTest, TheBufferUpdatesWhileTheCopyFills) {
   ASSERT_OK(Update());
-  AnswerSeeding(2, /*seed_copy=*/true);
+  AnswerSeeding(2, /*site_copy=*/true);
   const BufferId copy = AllocatedCopy();
   ASSERT_OK(Update());
-  AnswerSeeding(3, /*seed_copy=*/false);
+  AnswerSeeding(3, /*site_copy=*/false);
   FillCopy(copy);
   EXPECT_EQ(State(copy), BufferState::kPublished);
 }
 
-TEST_F(SeedCopyTest, WhenItIsReleasedItGoes) {
+TEST_F(SiteCopyTest, WhenItIsReleasedItGoes) {
   ASSERT_OK(Update());
-  AnswerSeeding(2, /*seed_copy=*/true);
+  AnswerSeeding(2, /*site_copy=*/true);
   const BufferId copy = AllocatedCopy();
   FillCopy(copy);
   worker_.Say(OffloadReleased{copy});
@@ -127,9 +127,9 @@ TEST_F(SeedCopyTest, WhenItIsReleasedItGoes) {
   EXPECT_EQ(freed[0].copy, copy);
 }
 
-TEST_F(SeedCopyTest, WithoutMemoryTheOtherRanksHearOfItAndNothingIsLeft) {
+TEST_F(SiteCopyTest, WithoutMemoryTheOtherRanksHearOfItAndNothingIsLeft) {
   ASSERT_OK(Update());
-  AnswerSeeding(2, /*seed_copy=*/true);
+  AnswerSeeding(2, /*site_copy=*/true);
   const BufferId copy = AllocatedCopy(absl::ResourceExhaustedError("no memory"));
   const auto failed = worker_.TakeSent<RankFailed>();
   ASSERT_THAT(failed, SizeIs(1));
@@ -142,13 +142,13 @@ TEST_F(SeedCopyTest, WithoutMemoryTheOtherRanksHearOfItAndNothingIsLeft) {
 }
 
 // The server has released the first copy, or knows that it failed, and this rank has not heard.
-TEST_F(SeedCopyTest, WhileAnotherCopyTakesTheMemoryNoneIsAskedFor) {
+TEST_F(SiteCopyTest, WhileAnotherCopyTakesTheMemoryNoneIsAskedFor) {
   ASSERT_OK(Update());
-  AnswerSeeding(2, /*seed_copy=*/true);
+  AnswerSeeding(2, /*site_copy=*/true);
   FillCopy(AllocatedCopy());
   worker_.Drop();
   ASSERT_OK(Update());
-  AnswerSeeding(3, /*seed_copy=*/true);
+  AnswerSeeding(3, /*site_copy=*/true);
   EXPECT_THAT(worker_.Take<AllocateOffload>(), IsEmpty());
   const auto registered = worker_.TakeSent<RegisterBuffer>();
   ASSERT_THAT(registered, SizeIs(1));
@@ -159,9 +159,9 @@ TEST_F(SeedCopyTest, WhileAnotherCopyTakesTheMemoryNoneIsAskedFor) {
   EXPECT_THAT(failed[0].status, StatusIs(absl::StatusCode::kResourceExhausted));
 }
 
-TEST_F(SeedCopyTest, AServerThatKnowsNothingHearsOfTheAnswerAndOfTheCopy) {
+TEST_F(SiteCopyTest, AServerThatKnowsNothingHearsOfTheAnswerAndOfTheCopy) {
   ASSERT_OK(Update());
-  AnswerSeeding(2, /*seed_copy=*/true);
+  AnswerSeeding(2, /*site_copy=*/true);
   const BufferId copy = AllocatedCopy();
   FillCopy(copy);
   worker_.Drop();
@@ -172,21 +172,21 @@ TEST_F(SeedCopyTest, AServerThatKnowsNothingHearsOfTheAnswerAndOfTheCopy) {
   ASSERT_THAT(joins, SizeIs(1));
   ASSERT_THAT(joins[0].buffers, SizeIs(2));
   ASSERT_TRUE(joins[0].buffers[0].last_finished.has_value());
-  EXPECT_TRUE(joins[0].buffers[0].last_finished->seed_copy);
-  EXPECT_EQ(joins[0].buffers[1].role, BufferRole::kSeed);
+  EXPECT_TRUE(joins[0].buffers[0].last_finished->site_copy);
+  EXPECT_EQ(joins[0].buffers[1].role, BufferRole::kSiteCopy);
   EXPECT_TRUE(joins[0].buffers[1].held.has_value());
 }
 
-TEST_F(SeedCopyTest, AnAnswerToAnEndedUpdateBeginsNothing) {
+TEST_F(SiteCopyTest, AnAnswerToAnEndedUpdateBeginsNothing) {
   ASSERT_OK(Update());
-  AnswerSeeding(2, /*seed_copy=*/false);
-  AnswerSeeding(2, /*seed_copy=*/true);
+  AnswerSeeding(2, /*site_copy=*/false);
+  AnswerSeeding(2, /*site_copy=*/true);
   EXPECT_THAT(worker_.Take<AllocateOffload>(), IsEmpty());
 }
 
-TEST_F(SeedCopyTest, WhenTheGroupCountsAnewACopyThatFillsEnds) {
+TEST_F(SiteCopyTest, WhenTheGroupCountsAnewACopyThatFillsEnds) {
   ASSERT_OK(Update());
-  AnswerSeeding(2, /*seed_copy=*/true);
+  AnswerSeeding(2, /*site_copy=*/true);
   AllocatedCopy();
   worker_.Say(GroupChanged{GroupGeneration(2), {"rollout", Rank(1)}});
   EXPECT_THAT(worker_.Take<FreeOffload>(), SizeIs(1));

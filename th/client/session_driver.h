@@ -10,8 +10,8 @@
 //
 // Lifetime: shared by the client, its buffers, open streams and fills. After Leave (or any other
 // end of the session) it becomes quiet: no thread touches the caller's memory any more.
-#ifndef TH_CLIENT_MEMBERSHIP_H_
-#define TH_CLIENT_MEMBERSHIP_H_
+#ifndef TH_CLIENT_SESSION_DRIVER_H_
+#define TH_CLIENT_SESSION_DRIVER_H_
 
 #include <atomic>
 #include <cstdint>
@@ -56,10 +56,10 @@ inline constexpr absl::Duration kStreamFlush = absl::Milliseconds(500);
 // milliseconds; past this the caller hears that they have not.
 inline constexpr absl::Duration kResetTimeout = absl::Seconds(10);
 
-class Membership final : public SessionAccess,
-                         public HolderDelegate,
-                         public ControlStreamObserver,
-                         public std::enable_shared_from_this<Membership> {
+class SessionDriver final : public SessionAccess,
+                            public HolderDelegate,
+                            public ControlStreamObserver,
+                            public std::enable_shared_from_this<SessionDriver> {
  public:
   struct Parts {
     std::shared_ptr<Runtime> runtime;
@@ -71,8 +71,8 @@ class Membership final : public SessionAccess,
     uint64_t snapshot_limit_bytes = 0;
     std::shared_ptr<ReaderReporter> readers;  // null: nobody asked
   };
-  explicit Membership(Parts parts);
-  ~Membership() override;
+  explicit SessionDriver(Parts parts);
+  ~SessionDriver() override;
 
   // Blocks until joined, at most a little longer than the session's join_timeout. CANCELLED when
   // left meanwhile; DEADLINE_EXCEEDED; else what the server refused it with.
@@ -162,7 +162,7 @@ class Membership final : public SessionAccess,
   // True when the server knows of this membership now.
   bool connected() const;
 
-  // ---- membership_copies.cc
+  // ---- session_driver_copies.cc
   bool stages() const { return staging_limit_bytes_ > 0; }
   // An empty sequence: nothing is staged for the buffer.
   VersionInfo staged_version(BufferId buffer) const;
@@ -197,12 +197,12 @@ class Membership final : public SessionAccess,
  private:
   using BufferPtr = std::shared_ptr<LocalBuffer>;
   void SchedulePump();
-  // ---- th-control: membership.cc
+  // ---- th-control: session_driver.cc
   void Pump();
   std::vector<SessionOutput> TakeOutputs();
   void ArmTimer();
 
-  // ---- th-control: membership_outputs.cc
+  // ---- th-control: session_driver_outputs.cc
   void Do(OpenStream);
   void Do(CloseStream);
   void Do(SendToServer send);
@@ -321,4 +321,4 @@ class Membership final : public SessionAccess,
 
 }  // namespace th
 
-#endif  // TH_CLIENT_MEMBERSHIP_H_
+#endif  // TH_CLIENT_SESSION_DRIVER_H_

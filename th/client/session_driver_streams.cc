@@ -4,15 +4,15 @@
 #include <memory>
 #include <utility>
 
-#include "th/client/membership.h"
+#include "th/client/session_driver.h"
 #include "th/status/status_macros.h"
 #include "th/transfer/monotonic_clock.h"
 
 namespace th {
 
-StreamTicket Membership::BeginStream() { return Handle(event::BeginStream{}).ticket; }
+StreamTicket SessionDriver::BeginStream() { return Handle(event::BeginStream{}).ticket; }
 
-absl::StatusOr<Membership::BufferPtr> Membership::RegisterStream(
+absl::StatusOr<SessionDriver::BufferPtr> SessionDriver::RegisterStream(
     const StreamTicket& ticket, std::string form, std::shared_ptr<const ShardLayout> layout,
     StreamInto into, absl::Duration timeout) {
   TH_RETURN_IF_ERROR(CanWait());
@@ -44,11 +44,12 @@ absl::StatusOr<Membership::BufferPtr> Membership::RegisterStream(
   return buffer;
 }
 
-void Membership::FailStream(const StreamTicket& ticket, std::string form, const absl::Status& why) {
+void SessionDriver::FailStream(const StreamTicket& ticket, std::string form,
+                               const absl::Status& why) {
   Handle(event::FailStream{ticket, std::move(form), why});
 }
 
-void Membership::EndStream(LocalBuffer& buffer, const absl::Status& why) {
+void SessionDriver::EndStream(LocalBuffer& buffer, const absl::Status& why) {
   Handle(event::EndStream{buffer.id(), why});
   Withdraw(buffer);
 }

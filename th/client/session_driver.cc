@@ -1,4 +1,4 @@
-#include "th/client/membership.h"
+#include "th/client/session_driver.h"
 
 #include <algorithm>
 #include <limits>
@@ -20,7 +20,7 @@ constexpr absl::Duration kJoinGrace = absl::Seconds(5);
 
 }  // namespace
 
-Membership::Membership(Parts parts)
+SessionDriver::SessionDriver(Parts parts)
     : runtime_(std::move(parts.runtime)),
       data_plane_(std::move(parts.data_plane)),
       connector_(std::move(parts.connector)),
@@ -35,11 +35,11 @@ Membership::Membership(Parts parts)
       session_(std::move(parts.options), parts.limits),
       readers_(reporter_) {}
 
-Membership::~Membership() = default;
+SessionDriver::~SessionDriver() = default;
 
 // ---- entering the session
 
-SessionAnswer Membership::Handle(SessionEvent event) {
+SessionAnswer SessionDriver::Handle(SessionEvent event) {
   SessionAnswer answer;
   {
     absl::MutexLock lock(&mu_);
@@ -49,12 +49,12 @@ SessionAnswer Membership::Handle(SessionEvent event) {
   return answer;
 }
 
-void Membership::SchedulePump() {
+void SessionDriver::SchedulePump() {
   if (pump_scheduled_.exchange(true)) return;
   runtime_->control().Post([self = shared_from_this()] { self->Pump(); });
 }
 
-void Membership::Pump() {
+void SessionDriver::Pump() {
   pump_scheduled_ = false;
   for (std::vector<SessionOutput> outputs = TakeOutputs(); !outputs.empty();
        outputs = TakeOutputs()) {
@@ -65,7 +65,7 @@ void Membership::Pump() {
   ArmTimer();
 }
 
-std::vector<SessionOutput> Membership::TakeOutputs() {
+std::vector<SessionOutput> SessionDriver::TakeOutputs() {
   std::vector<SessionOutput> outputs;
   absl::MutexLock lock(&mu_);
   const absl::Time now = MonotonicNow();
@@ -76,7 +76,7 @@ std::vector<SessionOutput> Membership::TakeOutputs() {
   return outputs;
 }
 
-void Membership::ArmTimer() {
+void SessionDriver::ArmTimer() {
   absl::Time next;
   {
     absl::MutexLock lock(&mu_);
@@ -95,7 +95,7 @@ void Membership::ArmTimer() {
 
 // ---- the membership's own life
 
-absl::Status Membership::Join() {
+absl::Status SessionDriver::Join() {
   Handle(event::Start{});
   AwaitUnlessCancelled(limits_.join_timeout + kJoinGrace, [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
     return joined_ || ended_.has_value();
@@ -111,7 +111,7 @@ absl::Status Membership::Join() {
   return ended_->ok() ? absl::CancelledError("left while joining") : *ended_;
 }
 
-absl::Status Membership::Leave(absl::Duration timeout) {
+absl::Status SessionDriver::Leave(absl::Duration timeout) {
   const absl::Cleanup silence = [this] {
     // A caller that leaves within its own function waits for nothing.
     if (reporter_ != nullptr && !runtime_->callbacks().OnLoop()) reporter_->Disable();
@@ -134,17 +134,17 @@ absl::Status Membership::Leave(absl::Duration timeout) {
                                                   absl::FormatDuration(timeout)));
 }
 
-absl::Status Membership::Preempt(absl::Duration notice) {
+absl::Status SessionDriver::Preempt(absl::Duration notice) {
   return Handle(event::Preempt{notice}).status;
 }
 
-bool Membership::AwaitEnded(absl::Duration timeout) const {
+bool SessionDriver::AwaitEnded(absl::Duration timeout) const {
   return AwaitUnlessCancelled(timeout,
                               [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return HasLetGo(); });
 }
 
-bool Membership::AwaitUnlessCancelled(absl::Duration timeout,
-                                      absl::FunctionRef<bool()> condition) const {
+bool SessionDriver::AwaitUnlessCancelled(absl::Duration timeout,
+                                         absl::FunctionRef<bool()> condition) const {
   bool cancelled = false;
   const CancelHook hook([&] {
     absl::MutexLock lock(&mu_);
@@ -156,17 +156,17 @@ bool Membership::AwaitUnlessCancelled(absl::Duration timeout,
   return condition();
 }
 
-void Membership::CancelUpdate(BufferId buffer) { Handle(event::CancelUpdate{buffer}); }
+void SessionDriver::CancelUpdate(BufferId buffer) { Handle(event::CancelUpdate{buffer}); }
 
-absl::Status Membership::status() const {
+absl::Status SessionDriver::status() const {
   absl::MutexLock lock(&mu_);
   if (left_) return absl::CancelledError("this client has left");
   return HasLetGo() ? *ended_ : absl::OkStatus();
 }
 
-bool Membership::HasLetGo() const { return ended_.has_value() && renewals_.empty(); }
+bool SessionDriver::HasLetGo() const { return ended_.has_value() && renewals_.empty(); }
 
-absl::Status Membership::CanWait() const {
+absl::Status SessionDriver::CanWait() const {
   if (runtime_->callbacks().OnLoop()) {
     return absl::FailedPreconditionError(
         "a call that waits was made from a TensorHub callback, which would never return; make it "
@@ -176,16 +176,16 @@ absl::Status Membership::CanWait() const {
   return left_ ? absl::CancelledError("this client has left") : absl::OkStatus();
 }
 
-bool Membership::Quiet() const {
+bool SessionDriver::Quiet() const {
   return fills_.empty() && renewals_.empty() && readers_.empty() &&
          !claims_.HasAnyFor(ClaimFor::kSnapshot);
 }
 
-bool Membership::BufferQuiet(const LocalBuffer* buffer) const {
+bool SessionDriver::BufferQuiet(const LocalBuffer* buffer) const {
   return fills_.count(buffer) == 0 && renewals_.count(buffer) == 0 && !readers_.IsRead(buffer);
 }
 
-LocalBuffer::RunBeside Membership::RunsBeside() {
+LocalBuffer::RunBeside SessionDriver::RunsBeside() {
   return [weak = weak_from_this()](BufferPtr buffer, std::function<void()> work,
                                    std::function<void()> then) {
     if (const auto self = weak.lock()) {
@@ -194,8 +194,8 @@ LocalBuffer::RunBeside Membership::RunsBeside() {
   };
 }
 
-void Membership::RunBeside(BufferPtr buffer, std::function<void()> work,
-                           std::function<void()> then) {
+void SessionDriver::RunBeside(BufferPtr buffer, std::function<void()> work,
+                              std::function<void()> then) {
   absl::MutexLock lock(&mu_);
   renewals_.insert(buffer.get());
   if (renewer_ == nullptr) renewer_ = std::make_unique<TaskThread>("th-arena");
@@ -216,7 +216,7 @@ void Membership::RunBeside(BufferPtr buffer, std::function<void()> work,
   });
 }
 
-void Membership::AwaitRenewed(const LocalBuffer& buffer) const {
+void SessionDriver::AwaitRenewed(const LocalBuffer& buffer) const {
   if (runtime_->control().OnLoop()) return;  // which ends them
   absl::MutexLock lock(&mu_);
   const auto renewed = [&]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
@@ -227,10 +227,10 @@ void Membership::AwaitRenewed(const LocalBuffer& buffer) const {
 
 // ---- buffers
 
-absl::StatusOr<std::shared_ptr<LocalBuffer>> Membership::Register(std::string name,
-                                                                  std::string form,
-                                                                  BindingOptions options,
-                                                                  TensorBinding binding) {
+absl::StatusOr<std::shared_ptr<LocalBuffer>> SessionDriver::Register(std::string name,
+                                                                     std::string form,
+                                                                     BindingOptions options,
+                                                                     TensorBinding binding) {
   TH_RETURN_IF_ERROR(CanWait());
   BufferPtr buffer;
   {
@@ -249,8 +249,8 @@ absl::StatusOr<std::shared_ptr<LocalBuffer>> Membership::Register(std::string na
   return buffer;
 }
 
-absl::Status Membership::AwaitReady(LocalBuffer& buffer, absl::string_view name,
-                                    absl::Duration timeout) {
+absl::Status SessionDriver::AwaitReady(LocalBuffer& buffer, absl::string_view name,
+                                       absl::Duration timeout) {
   absl::Status status = absl::DeadlineExceededError(absl::StrCat(
       "the server did not take buffer ", name, " within ", absl::FormatDuration(timeout)));
   if (buffer.ready().WaitUnlessCancelled(timeout)) {
@@ -263,14 +263,14 @@ absl::Status Membership::AwaitReady(LocalBuffer& buffer, absl::string_view name,
   return status;
 }
 
-void Membership::Unregister(LocalBuffer& buffer) {
+void SessionDriver::Unregister(LocalBuffer& buffer) {
   Handle(event::UnregisterBuffer{buffer.id()});  // refused when the session has ended
   runtime_->RunOnControl([this] { Pump(); });
   LetReadersFinish(buffer);
   Withdraw(buffer);
 }
 
-void Membership::Withdraw(LocalBuffer& buffer) {
+void SessionDriver::Withdraw(LocalBuffer& buffer) {
   runtime_->RunOnControl([&] {
     Pump();
     Silence(buffer);
@@ -286,7 +286,7 @@ void Membership::Withdraw(LocalBuffer& buffer) {
   claims_.Forget(buffer.id());
 }
 
-void Membership::AwaitQuietAndClaim(const LocalBuffer& buffer) {
+void SessionDriver::AwaitQuietAndClaim(const LocalBuffer& buffer) {
   absl::MutexLock lock(&mu_);
   // Without a limit of its own: to return says that the memory is free, and there is no other way
   // to say that it is not. What is waited for is local and is closed at once, so that only a
@@ -299,7 +299,7 @@ void Membership::AwaitQuietAndClaim(const LocalBuffer& buffer) {
   claims_.Claim(buffer.id(), ClaimFor::kWithdraw);
 }
 
-void Membership::LetReadersFinish(const LocalBuffer& buffer) {
+void SessionDriver::LetReadersFinish(const LocalBuffer& buffer) {
   FinishReaders order;
   {
     absl::MutexLock lock(&mu_);
@@ -312,8 +312,8 @@ void Membership::LetReadersFinish(const LocalBuffer& buffer) {
   mu_.AwaitWithTimeout(absl::Condition(&unread), limits_.leave_grace);
 }
 
-absl::Status Membership::Start(const std::shared_ptr<Call>& call,
-                               absl::FunctionRef<SessionEvent(CallId)> verb) {
+absl::Status SessionDriver::Start(const std::shared_ptr<Call>& call,
+                                  absl::FunctionRef<SessionEvent(CallId)> verb) {
   SessionAnswer answer;
   bool is_over = false;
   {
@@ -347,7 +347,7 @@ absl::Status NotSilenced(const absl::Status& refused) {
 
 }  // namespace
 
-absl::Status Membership::AwaitSilenced(const absl::Status& refused) const {
+absl::Status SessionDriver::AwaitSilenced(const absl::Status& refused) const {
   if (runtime_->control().OnLoop()) return refused;  // which cuts them
   absl::MutexLock lock(&mu_);
   const auto silenced = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return HasLetGo(); };
@@ -355,8 +355,8 @@ absl::Status Membership::AwaitSilenced(const absl::Status& refused) const {
   return in_time ? refused : NotSilenced(refused);
 }
 
-void Membership::FinishOnceSilenced(const std::shared_ptr<Call>& call,
-                                    const absl::Status& refused) {
+void SessionDriver::FinishOnceSilenced(const std::shared_ptr<Call>& call,
+                                       const absl::Status& refused) {
   call->done.status = call->command.status = refused;
   refused_calls_.push_back(call);
   FinishIfSilenced();
@@ -370,7 +370,7 @@ void Membership::FinishOnceSilenced(const std::shared_ptr<Call>& call,
   });
 }
 
-void Membership::FinishIfSilenced() {
+void SessionDriver::FinishIfSilenced() {
   {
     absl::MutexLock lock(&mu_);
     if (!HasLetGo()) return;
@@ -378,12 +378,12 @@ void Membership::FinishIfSilenced() {
   for (const std::shared_ptr<Call>& call : std::exchange(refused_calls_, {})) Finish(call);
 }
 
-bool Membership::PublishesOwn(BufferId buffer) const {
+bool SessionDriver::PublishesOwn(BufferId buffer) const {
   absl::MutexLock lock(&mu_);
   return session_.publishes_own(buffer);
 }
 
-bool Membership::AwaitSealed(const LocalBuffer& buffer, absl::Duration timeout) const {
+bool SessionDriver::AwaitSealed(const LocalBuffer& buffer, absl::Duration timeout) const {
   const auto sealed = [&]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
     return session_.publishes_own(buffer.id()) && session_.has_root(buffer.id());
   };
@@ -396,24 +396,24 @@ bool Membership::AwaitSealed(const LocalBuffer& buffer, absl::Duration timeout) 
   return sealed();
 }
 
-bool Membership::connected() const {
+bool SessionDriver::connected() const {
   absl::MutexLock lock(&mu_);
   return session_.joined() && !session_.ended();
 }
 
-BufferState Membership::buffer_state(BufferId buffer) const {
+BufferState SessionDriver::buffer_state(BufferId buffer) const {
   absl::MutexLock lock(&mu_);
   return session_.buffer_state(buffer);
 }
 
-VersionInfo Membership::buffer_version(BufferId buffer) const {
+VersionInfo SessionDriver::buffer_version(BufferId buffer) const {
   absl::MutexLock lock(&mu_);
   return session_.buffer_version(buffer);
 }
 
 // ---- the server's word
 
-void Membership::OnServerMessage(StreamId stream, const ServerMessage& message) {
+void SessionDriver::OnServerMessage(StreamId stream, const ServerMessage& message) {
   ForeignThreadScope scope;
   {
     absl::MutexLock lock(&mu_);
@@ -425,7 +425,7 @@ void Membership::OnServerMessage(StreamId stream, const ServerMessage& message) 
   SchedulePump();
 }
 
-void Membership::OnStreamClosed(StreamId stream, absl::Status why) {
+void SessionDriver::OnStreamClosed(StreamId stream, absl::Status why) {
   {
     absl::MutexLock lock(&mu_);
     --streams_;
@@ -440,7 +440,7 @@ void Membership::OnStreamClosed(StreamId stream, absl::Status why) {
 
 // ---- readers of our buffers
 
-void Membership::OnAdmission(AdmissionRequest request, std::function<void(Admission)> decide) {
+void SessionDriver::OnAdmission(AdmissionRequest request, std::function<void(Admission)> decide) {
   ForeignThreadScope scope;
   {
     absl::MutexLock lock(&mu_);
@@ -456,15 +456,15 @@ void Membership::OnAdmission(AdmissionRequest request, std::function<void(Admiss
   SchedulePump();
 }
 
-void Membership::OnReaderBytes(TransferId transfer, uint64_t bytes_sent_so_far) {
+void SessionDriver::OnReaderBytes(TransferId transfer, uint64_t bytes_sent_so_far) {
   ForeignThreadScope scope;
   absl::MutexLock lock(&mu_);
   readers_.NoteSent(transfer, bytes_sent_so_far);
   session_.Handle(event::ReaderBytesMoved{transfer}, MonotonicNow());  // asks for nothing
 }
 
-void Membership::OnReaderReleased(TransferId transfer, uint64_t bytes_sent,
-                                  const std::string& why) {
+void SessionDriver::OnReaderReleased(TransferId transfer, uint64_t bytes_sent,
+                                     const std::string& why) {
   ForeignThreadScope scope;
   {
     absl::MutexLock lock(&mu_);

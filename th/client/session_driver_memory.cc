@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
-#include "th/client/membership.h"
+#include "th/client/session_driver.h"
 #include "th/memory/device_side.h"
 #include "th/status/status_macros.h"
 #include "th/transfer/monotonic_clock.h"
@@ -19,14 +19,14 @@ constexpr int kMaxRenewalsAwaited = 8;
 
 }  // namespace
 
-void Membership::AwaitWritable(const LocalBuffer& buffer) {
+void SessionDriver::AwaitWritable(const LocalBuffer& buffer) {
   if (runtime_->control().OnLoop()) return;  // which makes it so
   if (buffer_state(buffer.id()) != BufferState::kWritable) return;
   runtime_->RunOnControl([this] { Pump(); });
   AwaitRenewed(buffer);
 }
 
-void Membership::WhenWritable(std::shared_ptr<LocalBuffer> buffer, std::function<void()> then) {
+void SessionDriver::WhenWritable(std::shared_ptr<LocalBuffer> buffer, std::function<void()> then) {
   runtime_->control().Post(
       [self = shared_from_this(), buffer = std::move(buffer), then = std::move(then)]() mutable {
         if (self->buffer_state(buffer->id()) != BufferState::kWritable) return then();
@@ -36,7 +36,7 @@ void Membership::WhenWritable(std::shared_ptr<LocalBuffer> buffer, std::function
       });
 }
 
-absl::Status Membership::Reset(LocalBuffer& buffer) {
+absl::Status SessionDriver::Reset(LocalBuffer& buffer) {
   TH_RETURN_IF_ERROR(LeaveUndefined(buffer));
   {
     // Readers of what was checked are being cut.
@@ -55,7 +55,7 @@ absl::Status Membership::Reset(LocalBuffer& buffer) {
 // A GPU that an update has given up may write at any later time: the content that the caller
 // answers for would change after all. What GPUs read is waited for afterwards, once no reader asks
 // for more.
-absl::Status Membership::LeaveUndefined(const LocalBuffer& buffer) {
+absl::Status SessionDriver::LeaveUndefined(const LocalBuffer& buffer) {
   bool is_claimed = false;
   {
     absl::MutexLock lock(&mu_);
@@ -70,7 +70,7 @@ absl::Status Membership::LeaveUndefined(const LocalBuffer& buffer) {
   return Handle(event::Reset{buffer.id()}).status;
 }
 
-absl::Status Membership::ClaimMemory(const LocalBuffer& buffer, ClaimFor claim) {
+absl::Status SessionDriver::ClaimMemory(const LocalBuffer& buffer, ClaimFor claim) {
   for (int attempt = 0; attempt < kMaxRenewalsAwaited; ++attempt) {
     AwaitRenewed(buffer);  // the caller may free the memory next
     absl::Status can;
@@ -89,7 +89,7 @@ absl::Status Membership::ClaimMemory(const LocalBuffer& buffer, ClaimFor claim) 
       "the buffer was published and taken back again and again meanwhile, by another thread");
 }
 
-absl::Status Membership::CheckMayClaim(const LocalBuffer& buffer, ClaimFor claim) const {
+absl::Status SessionDriver::CheckMayClaim(const LocalBuffer& buffer, ClaimFor claim) const {
   TH_RETURN_IF_ERROR(claims_.CheckUnclaimed(buffer.id()));
   if (claim == ClaimFor::kSleep && claims_.IsAsleep(buffer.id())) return absl::OkStatus();
   if (claim == ClaimFor::kWake && !claims_.IsAsleep(buffer.id())) {
@@ -102,12 +102,12 @@ absl::Status Membership::CheckMayClaim(const LocalBuffer& buffer, ClaimFor claim
   return absl::FailedPreconditionError("another thread is publishing a snapshot of the buffer");
 }
 
-void Membership::ReleaseMemory(const LocalBuffer& buffer) {
+void SessionDriver::ReleaseMemory(const LocalBuffer& buffer) {
   absl::MutexLock lock(&mu_);
   claims_.Release(buffer.id());
 }
 
-absl::Status Membership::Rebind(LocalBuffer& buffer, const TensorBinding& binding) {
+absl::Status SessionDriver::Rebind(LocalBuffer& buffer, const TensorBinding& binding) {
   TH_RETURN_IF_ERROR(ClaimMemory(buffer, ClaimFor::kRebind));
   const absl::Cleanup release = [&] { ReleaseMemory(buffer); };
   std::vector<std::shared_ptr<DeviceSide>> before;
@@ -121,7 +121,7 @@ absl::Status Membership::Rebind(LocalBuffer& buffer, const TensorBinding& bindin
   return rebound;
 }
 
-absl::Status Membership::BindAwake(LocalBuffer& buffer, const TensorBinding& binding) {
+absl::Status SessionDriver::BindAwake(LocalBuffer& buffer, const TensorBinding& binding) {
   absl::Status bound;
   runtime_->RunOnControl([&] {
     bound = buffer.Rebind(binding);
@@ -133,7 +133,7 @@ absl::Status Membership::BindAwake(LocalBuffer& buffer, const TensorBinding& bin
 }
 
 // One that is asleep runs through here again: its GPU may not have ended when it fell asleep.
-absl::Status Membership::Sleep(LocalBuffer& buffer) {
+absl::Status SessionDriver::Sleep(LocalBuffer& buffer) {
   AwaitWritable(buffer);
   TH_RETURN_IF_ERROR(ClaimMemory(buffer, ClaimFor::kSleep));
   const absl::Cleanup release = [&] { ReleaseMemory(buffer); };
@@ -151,37 +151,37 @@ absl::Status Membership::Sleep(LocalBuffer& buffer) {
   return RevokeDevices(sides, kDeviceTime);
 }
 
-absl::Status Membership::Wake(LocalBuffer& buffer, BindWhereItLay bind) {
+absl::Status SessionDriver::Wake(LocalBuffer& buffer, BindWhereItLay bind) {
   TH_RETURN_IF_ERROR(ClaimMemory(buffer, ClaimFor::kWake));
   const absl::Cleanup release = [&] { ReleaseMemory(buffer); };
   TH_ASSIGN_OR_RETURN(const TensorBinding binding, bind(MemoryOf(buffer), StoragesOf(buffer)));
   return BindAwake(buffer, binding);
 }
 
-bool Membership::IsAsleep(BufferId buffer) const {
+bool SessionDriver::IsAsleep(BufferId buffer) const {
   absl::MutexLock lock(&mu_);
   return claims_.IsAsleep(buffer);
 }
 
-StorageMemory Membership::MemoryOf(const LocalBuffer& buffer) {
+StorageMemory SessionDriver::MemoryOf(const LocalBuffer& buffer) {
   StorageMemory memory;
   runtime_->RunOnControl([&] { memory = buffer.memory(); });
   return memory;
 }
 
-std::vector<void*> Membership::StoragesOf(const LocalBuffer& buffer) {
+std::vector<void*> SessionDriver::StoragesOf(const LocalBuffer& buffer) {
   std::vector<void*> storages;
   runtime_->RunOnControl([&] { storages = buffer.storages(); });
   return storages;
 }
 
-absl::Status Membership::CanChangeMemory(const LocalBuffer& buffer) {
+absl::Status SessionDriver::CanChangeMemory(const LocalBuffer& buffer) {
   Pump();
   absl::MutexLock lock(&mu_);
   return CheckCanRebind(buffer.id());
 }
 
-absl::Status Membership::CheckCanRebind(BufferId buffer) const {
+absl::Status SessionDriver::CheckCanRebind(BufferId buffer) const {
   if (session_.buffer_state(buffer) != BufferState::kUndefined) return session_.CanRebind(buffer);
   return absl::FailedPreconditionError(
       "the buffer is undefined: it holds parts of two versions; reset it first, answering for its "
