@@ -13,7 +13,7 @@
 #include "th/command_line/quantity.h"
 #include "th/command_line/text_table.h"
 #include "th/protocol/buffer_role.h"
-#include "th/protocol/operation_kind_name.h"
+#include "th/protocol/messages.h"
 
 namespace th {
 namespace {

@@ -14,7 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "th/processes/resident_memory.h"
-#include "th/protocol/when_seeding_name.h"
+#include "th/protocol/messages.h"
 #include "th/status/status_macros.h"
 #include "th/transfer/monotonic_clock.h"
 

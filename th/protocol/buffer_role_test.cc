@@ -9,8 +9,9 @@
 namespace th {
 namespace {
 
-constexpr BufferRole kAllRoles[] = {BufferRole::kPrimary, BufferRole::kOffload, BufferRole::kSiteCopy,
-                                    BufferRole::kStaged, BufferRole::kStreaming};
+constexpr BufferRole kAllRoles[] = {BufferRole::kPrimary, BufferRole::kOffload,
+                                    BufferRole::kSiteCopy, BufferRole::kStaged,
+                                    BufferRole::kStreaming};
 
 TEST(BufferRoleTest, EveryRoleHasANameOfItsOwn) {
   std::set<std::string> names, keys;

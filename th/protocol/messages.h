@@ -15,6 +15,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "th/identifiers/identifiers.h"
 #include "th/protocol/buffer_role.h"
@@ -63,6 +65,9 @@ struct OperationKey {
 };
 
 enum class OperationKind : uint8_t { kPublish = 1, kUnpublish = 2, kUpdate = 3 };
+// "publish", "unpublish", "update", for people; "unknown" for a value that is none of them, as a
+// peer may send it. Pure, thread-safe.
+absl::string_view OperationKindName(OperationKind kind);
 
 // How an operation went, the same for all ranks of the group.
 enum class UpdateOutcome : uint8_t {
@@ -209,6 +214,11 @@ inline constexpr absl::Duration kDefaultOffloadTimeout = absl::Seconds(60);
 //   kSkip: it ends as not available (kSeeding). With nobody to bring the version it does so itself.
 //   kCopy: likewise, but brings it into host memory while the buffers are served as they are.
 enum class WhenSeeding : uint8_t { kWait = 1, kSkip = 2, kCopy = 3 };
+// "wait", "skip", "copy"; "unknown" for a value that is none of them. Pure, thread-safe, as is the
+// next one.
+absl::string_view WhenSeedingName(WhenSeeding when_seeding);
+// INVALID_ARGUMENT naming the words that there are.
+absl::StatusOr<WhenSeeding> ParseWhenSeeding(absl::string_view word);
 // An operation is put off by so many copies at most: each time whoever else held the version has
 // left it meanwhile.
 inline constexpr uint32_t kMaxOffloadsOfOperation = 3;

@@ -2,12 +2,16 @@
 
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "testing/status_matchers.h"
 
 namespace th {
 namespace {
+
+using testing::StatusIs;
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -61,6 +65,37 @@ TEST(OperationKeyTest, OrdersByBufferThenNumber) {
   const OperationKey second{BufferId(2), OperationNumber(1)};
   EXPECT_LT(first, second);
   EXPECT_EQ(first, (OperationKey{BufferId(1), OperationNumber(9)}));
+}
+
+TEST(OperationKindNameTest, EveryKindIsNamedAsItsVerb) {
+  EXPECT_EQ(OperationKindName(OperationKind::kPublish), "publish");
+  EXPECT_EQ(OperationKindName(OperationKind::kUnpublish), "unpublish");
+  EXPECT_EQ(OperationKindName(OperationKind::kUpdate), "update");
+}
+
+TEST(OperationKindNameTest, AValueThatIsNoKindIsUnknown) {
+  EXPECT_EQ(OperationKindName(static_cast<OperationKind>(0)), "unknown");
+  EXPECT_EQ(OperationKindName(static_cast<OperationKind>(4)), "unknown");
+}
+
+TEST(WhenSeedingNameTest, EveryWordIsReadAsWhatItNames) {
+  for (const WhenSeeding known : {WhenSeeding::kWait, WhenSeeding::kSkip, WhenSeeding::kCopy}) {
+    ASSERT_OK_AND_ASSIGN(const WhenSeeding read, ParseWhenSeeding(WhenSeedingName(known)));
+    EXPECT_EQ(read, known);
+  }
+  EXPECT_EQ(WhenSeedingName(WhenSeeding::kSkip), "skip");
+}
+
+TEST(WhenSeedingNameTest, AnotherWordIsRefusedAndTheWordsAreNamed) {
+  for (const char* word : {"", "Wait", "unknown", "skips"}) {
+    EXPECT_THAT(ParseWhenSeeding(word),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("wait, skip, copy")))
+        << word;
+  }
+}
+
+TEST(WhenSeedingNameTest, AValueThatIsNoneIsUnknown) {
+  EXPECT_EQ(WhenSeedingName(static_cast<WhenSeeding>(0)), "unknown");
 }
 
 }  // namespace

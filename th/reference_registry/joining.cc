@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "th/protocol/answer.h"
-#include "th/protocol/operation_kind_name.h"
+#include "th/protocol/messages.h"
 #include "th/reference_registry/transactions.h"
 #include "th/registry_state/floor.h"
 #include "th/registry_state/kept_results.h"

@@ -9,7 +9,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "th/protocol/copy_name.h"
-#include "th/protocol/operation_kind_name.h"
+#include "th/protocol/messages.h"
 #include "th/reference_registry/transactions.h"
 #include "th/registry_state/holders.h"
 #include "th/text/byte_size.h"

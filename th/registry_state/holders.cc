@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "th/protocol/operation_kind_name.h"
+#include "th/protocol/messages.h"
 #include "th/registry_state/uplinks.h"
 #include "th/scheduler/scheduler.h"
 #include "tools/mutation/mutation.h"

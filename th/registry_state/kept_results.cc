@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "th/protocol/answer.h"
-#include "th/protocol/operation_kind_name.h"
+#include "th/protocol/messages.h"
 #include "th/registry_state/floor.h"
 #include "tools/mutation/mutation.h"
 

@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "nlohmann/json.hpp"
-#include "th/protocol/when_seeding_name.h"
+#include "th/protocol/messages.h"
 #include "th/scenario_runs/scenario_cluster.h"
 #include "th/status/status_macros.h"
 #include "th/topology/location.h"

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
-#include "th/protocol/operation_kind_name.h"
+#include "th/protocol/messages.h"
 
 namespace th {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "th/protocol/operation_kind_name.h"
+#include "th/protocol/messages.h"
 
 namespace th {
 namespace {

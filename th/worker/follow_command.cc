@@ -14,7 +14,7 @@
 #include "th/command_line/exit_status.h"
 #include "th/command_line/quantity.h"
 #include "th/command_line/stop_signals.h"
-#include "th/protocol/when_seeding_name.h"
+#include "th/protocol/messages.h"
 #include "th/worker/command.h"
 #include "th/worker/follower.h"
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "th/protocol/operation_kind_name.h"
+#include "th/protocol/messages.h"
 #include "th/worker_session/admissions.h"
 #include "th/worker_session/fill_reports.h"
 #include "th/worker_session/operation.h"
