@@ -11,8 +11,6 @@
 namespace th {
 namespace {
 
-using testing::StatusIs;
-
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::th::testing::IsOkAndHolds;
