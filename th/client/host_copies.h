@@ -16,8 +16,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "th/client/runtime.h"
-#include "th/client/tensor_binding.h"
 #include "th/memory/host_arena.h"
+#include "th/transfer/segment_store.h"
 #include "th/weights/shard_layout.h"
 
 namespace th {
