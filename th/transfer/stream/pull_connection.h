@@ -110,6 +110,8 @@ class PullConnection : public EventLoop::Handler,
 
  private:
   enum class State : uint8_t { kConnecting, kOpening, kOpen, kClosed };
+  // The sink hears of life this often at most while a segment trickles in.
+  static constexpr absl::Duration kAliveInterval = absl::Milliseconds(50);
   class MemoryWatch;
 
   void FinishConnect();
@@ -119,7 +121,8 @@ class PullConnection : public EventLoop::Handler,
   void Flush();
   void WatchFor(uint32_t events);
 
-  // Receiving: header, then the body of a control frame or the payload of a segment.
+  // ---- pull_connection_receiving.cc: header, then the body of a control frame or the payload of a
+  // segment.
   void ReadSome();
   ssize_t Receive(size_t* wanted);
   void Consume(size_t bytes);
@@ -133,6 +136,8 @@ class PullConnection : public EventLoop::Handler,
   absl::Status TakeChecksums(const Checksums& checksums);
   absl::Status TakeMapping(const Mapping& mapping);
   absl::Status BeginSegment(const SegmentHeader& header);
+
+  // ---- pull_connection_memory.cc
   absl::Status StartRead(const Located& located);
   void FollowReads();
   void LoseMemory(std::string detail);
