@@ -43,7 +43,7 @@ absl::Status DemoScene::SetUp() {
   report_->trainer_group = kTrainer;
   report_->kill_wanted = options_.rollouts > 1;
   TH_ASSIGN_OR_RETURN(cluster_, LocalCluster::Open(options_.cluster));
-  screen_->SendToRanks(absl::StrCat("tensorhub_server listens on ", cluster_->server_address()));
+  screen_->ShowLine(absl::StrCat("tensorhub_server listens on ", cluster_->server_address()));
   std::vector<GroupChoice> groups = {
       {.name = kTrainer, .ranks = options_.trainer_ranks, .load = true}};
   for (uint32_t i = 1; i <= options_.rollouts; ++i) {
@@ -51,7 +51,7 @@ absl::Status DemoScene::SetUp() {
     groups.push_back({.name = RolloutName(i), .ranks = options_.rollout_ranks});
   }
   TH_RETURN_IF_ERROR(cluster_->Start(groups));
-  screen_->SendToRanks(absl::StrFormat(
+  screen_->ShowLine(absl::StrFormat(
       "trainer: %d ranks hold %d distinct shards, %s together; %d rollout groups of %d ranks",
       options_.trainer_ranks, options_.cluster.shards, FormatBytes(options_.distinct_bytes),
       options_.rollouts, options_.rollout_ranks));
@@ -75,7 +75,7 @@ absl::Status DemoScene::PlayKill() {
   if (report_->killed_group.empty()) return absl::OkStatus();
   report_->survivors_complete = report_->differences.empty();
   const std::string& back = report_->killed_group;
-  screen_->SendToRanks(absl::StrCat(back, " rejoins"));
+  screen_->ShowLine(absl::StrCat(back, " rejoins"));
   TH_RETURN_IF_ERROR(cluster_->Start({{.name = back, .ranks = options_.rollout_ranks}}));
   TH_RETURN_IF_ERROR(MeasureMemory(/*baseline=*/false));
   TH_RETURN_IF_ERROR(Update({back}, /*kill=*/false));
@@ -87,7 +87,7 @@ absl::Status DemoScene::PlayKill() {
 absl::Status DemoScene::PlayLateJoiner() {
   TH_RETURN_IF_ERROR(SendToTrainer({{"do", "unpublish"}}));
   const std::string late = RolloutName(options_.rollouts + 1);
-  screen_->SendToRanks(absl::StrCat("the trainer has unpublished; ", late, " joins late"));
+  screen_->ShowLine(absl::StrCat("the trainer has unpublished; ", late, " joins late"));
   rollouts_.push_back(late);
   TH_RETURN_IF_ERROR(cluster_->Start({{.name = late, .ranks = options_.rollout_ranks}}));
   TH_RETURN_IF_ERROR(MeasureMemory(/*baseline=*/false));
@@ -106,7 +106,7 @@ absl::Status DemoScene::PlayThirdVersion() {
 }
 
 absl::Status DemoScene::PlayRollBack() {
-  screen_->SendToRanks("the trainer resumes from a checkpoint: it rolls back to version 2");
+  screen_->ShowLine("the trainer resumes from a checkpoint: it rolls back to version 2");
   // One key: the first rank's call rolls back, the others hear its result.
   TH_RETURN_IF_ERROR(SendToTrainer({{"do", "rollback"}, {"to", "2"}, {"key", "resume-from-2"}}));
   TH_RETURN_IF_ERROR(SendToTrainer({{"do", "unpublish"}}));
@@ -129,7 +129,7 @@ absl::Status DemoScene::Publish(const std::string& label, uint64_t content) {
   version_ = cluster_->RanksOf(kTrainer).front()->answer()->value("version", label);
   const std::vector<std::string> differences = expected_.Set(version_, checksums);
   report_->differences.insert(report_->differences.end(), differences.begin(), differences.end());
-  screen_->SendToRanks(absl::StrCat("version ", version_, " is published"));
+  screen_->ShowLine(absl::StrCat("version ", version_, " is published"));
   return absl::OkStatus();
 }
 
@@ -207,7 +207,7 @@ void DemoScene::KillIfSeen() {
   cluster_->Kill(victim->group);
   report_->killed_group = victim->group;
   report_->killed_at_fraction = victim->fraction;
-  screen_->SendToRanks(
+  screen_->ShowLine(
       absl::StrFormat("%s is killed (SIGKILL) at %.0f %%, while others read from it", victim->group,
                       victim->fraction * 100));
 }
@@ -276,7 +276,7 @@ absl::Status DemoScene::Verify(const std::vector<std::string>& groups) {
   report_->differences.insert(report_->differences.end(), differences.begin(), differences.end());
   report_->shards_compared = expected_.shards_compared();
   report_->tensors_compared = expected_.tensors_compared();
-  screen_->SendToRanks(differences.empty()
+  screen_->ShowLine(differences.empty()
                            ? absl::StrCat("version ", version_, ": all ", checksums.size(),
                                           " readers' tensors have the trainer's SHA-256 sums")
                            : absl::StrCat("DIFFERENT: ", absl::StrJoin(differences, "; ")));
