@@ -9,7 +9,7 @@ try:
 except ImportError:
     grpc = None
 
-from th.client.tensorhub_ctypes import (
+from th.c_interface.tensorhub_ctypes import (
     ALREADY_EXISTS, AttachedTensor, AttachOptions, CANCELLED, FAILED_PRECONDITION, INVALID_ARGUMENT,
     JoinOptions, MOVED, NOT_AVAILABLE, NOT_FOUND, OK, OUT_OF_RANGE, PublishOptions, ServerTest, Tensor,
     UNAVAILABLE, UpdateOptions, make, tensor)

@@ -9,7 +9,7 @@ import sys
 import time
 import unittest
 
-from th.client.tensorhub_ctypes import (
+from th.c_interface.tensorhub_ctypes import (
     ALREADY_THERE, CANCELLED, DEADLINE_EXCEEDED, Error, FAILED_PRECONDITION, INVALID_ARGUMENT, JoinOptions,
     Library, MOVED, NOT_AVAILABLE, NOT_FOUND, OK, Progress, PublishOptions, RESOURCE_EXHAUSTED, ReceiveOptions, ServerTest,
     Slice, StageOptions, UNIMPLEMENTED, UpdateOptions, make, tensor)
