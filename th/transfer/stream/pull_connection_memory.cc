@@ -1,4 +1,6 @@
 // What is read out of the source's memory, and the copies that this process makes for it.
+#include <poll.h>
+
 #include <cstdint>
 #include <string>
 #include <utility>
