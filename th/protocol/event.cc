@@ -72,6 +72,8 @@ absl::string_view EventKindName(EventKind kind) {
       return "retained version at risk";
     case EventKind::kTransportPassedOver:
       return "transport passed over";
+    case EventKind::kConnectionsRefused:
+      return "connections refused";
   }
   return "event";
 }

@@ -80,6 +80,7 @@ enum class EventKind : uint8_t {
   kRetentionAtRisk = 19,  // its last replica has a notice: who asks by then saves it
   // For a reason that the group had not at its last update.
   kTransportPassedOver = 20,
+  kConnectionsRefused = 21,  // by the server, which has no file descriptor left for them
 };
 // "update began"; "event" for what this build does not know.
 absl::string_view EventKindName(EventKind kind);

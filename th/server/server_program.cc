@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
@@ -11,10 +12,13 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "glog/logging.h"
 #include "th/coordination/file_store.h"
 #include "th/server/announcement.h"
+#include "th/server/descriptors.h"
 #include "th/server/server.h"
 #include "th/version/version.h"
 
@@ -57,7 +61,20 @@ absl::Status Announce(const Server& server, const ServerFlags& flags) {
   return absl::UnavailableError("stdout cannot be written, where the address is announced");
 }
 
+// A server that cannot have more files serves with those that it has.
+void RaiseDescriptorLimitAndSay() {
+  const absl::StatusOr<RaisedLimit> raised = RaiseDescriptorLimit();
+  if (!raised.ok()) LOG(WARNING) << raised.status().message();
+  const uint64_t limit = DescriptorLimit();
+  LOG(INFO) << "open files: at most " << limit
+            << (raised.ok() ? absl::StrCat(" (raised from ", raised->before, " to the hard limit)")
+                            : std::string())
+            << ", which bears " << ConnectionsBorne(limit)
+            << " connections, one for each worker and controller";
+}
+
 int Run(const ServerFlags& flags, const sigset_t& signals) {
+  RaiseDescriptorLimitAndSay();
   absl::StatusOr<std::unique_ptr<FileStore>> store = FileStore::Open(flags.state_dir);
   if (!store.ok()) return Fail(ServerExit::kState, store.status());
   absl::StatusOr<std::unique_ptr<Server>> server =

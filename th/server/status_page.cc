@@ -8,6 +8,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "th/protocol/operation_kind_name.h"
+#include "th/server/descriptors.h"
 
 namespace th {
 namespace {
@@ -101,6 +102,9 @@ void WriteShell(MetricsWriter& out, const ServerMetrics& metrics) {
   out.Single("tensorhub_streams", "gauge", "Workers' streams open now.", metrics.streams.load());
   out.Single("tensorhub_waits", "gauge", "Controllers that wait for a version now.",
              metrics.waits.load());
+  out.Single("tensorhub_connections_refused_total", "counter",
+             "Connections refused because the limit of open files is reached.",
+             metrics.connections_refused.load());
   out.Single("tensorhub_frames_received_total", "counter", "Messages from workers.",
              metrics.frames_received.load());
   out.Single("tensorhub_frames_sent_total", "counter", "Messages to workers.",
@@ -321,6 +325,11 @@ std::string RenderMetrics(const StatusSnapshot& snapshot, const ServerMetrics& m
   out.Single("tensorhub_uptime_seconds", "gauge", "Since the start.",
              absl::ToDoubleSeconds(snapshot.uptime));
   out.Single("tensorhub_workers", "gauge", "Workers with a lease.", snapshot.workers);
+  out.Single("tensorhub_connections_borne", "gauge",
+             "Connections of workers and controllers that the limit of open files bears.",
+             ConnectionsBorne(snapshot.max_descriptors));
+  out.Single("process_open_fds", "gauge", "File descriptors open now.", snapshot.open_descriptors);
+  out.Single("process_max_fds", "gauge", "The most file descriptors.", snapshot.max_descriptors);
   out.Single("tensorhub_models", "gauge", "Models known.", snapshot.figures.size());
   WriteModels(out, snapshot.figures);
   WriteTotals(out, snapshot.figures);

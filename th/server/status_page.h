@@ -3,6 +3,7 @@
 #define TH_SERVER_STATUS_PAGE_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,8 @@ struct StatusSnapshot {
   std::vector<ModelFigures> figures;  // for metrics only
   RegistryCounters counters;
   size_t workers = 0;
+  uint64_t open_descriptors = 0;
+  uint64_t max_descriptors = 0;
   absl::Duration uptime;
   std::string address;  // of the gRPC listener
   std::string version;  // of the software
