@@ -49,6 +49,17 @@ void CheckSuspectAfter(const RegistryLimits& limits) {
                    ": a silent source would be dropped before it is suspected"));
 }
 
+// What is shorter than a pause that nobody notices would drop workers that run.
+void CheckLease(const RegistryLimits& limits) {
+  if (limits.lease >= kLeastLease) return;
+  throw CLI::ValidationError(
+      "--lease",
+      absl::StrCat(absl::FormatDuration(limits.lease), " is too short: give at least ",
+                   absl::FormatDuration(kLeastLease),
+                   ", as a busy machine holds server or workers up for so long and a worker speaks "
+                   "every third of the lease; the server would drop workers that run"));
+}
+
 void AddFlags(CLI::App& app, ServerFlags& flags) {
   app.add_option("--listen", flags.listen, "Where workers connect; port 0: the system chooses")
       ->check(CLI::Validator(CheckAddress, "HOST:PORT"))
@@ -90,6 +101,7 @@ ParsedFlags ParseServerFlags(int argc, const char* const* argv, const std::strin
   // The library reports by exceptions; they end here.
   try {
     app.parse(argc, argv);
+    CheckLease(parsed.flags.limits);
     CheckSuspectAfter(parsed.flags.limits);
   } catch (const CLI::ParseError& error) {
     parsed.exit = app.exit(error) == 0 ? ServerExit::kClean : ServerExit::kUsage;

@@ -7,6 +7,8 @@
 #include <string>
 
 #include "CLI/CLI.hpp"
+#include "absl/time/time.h"
+#include "th/reference_registry/pause_watch.h"
 #include "th/reference_registry/registry_types.h"
 
 namespace th {
@@ -18,6 +20,9 @@ enum class ServerExit {
   kCannotListen = 3,  // the port is taken, the host unknown
   kState = 4,         // the state directory is in use, damaged, or cannot be written
 };
+
+// The least --lease: a pause of the process below it is not noticed as one.
+inline constexpr absl::Duration kLeastLease = kMaxPulseGap;
 
 struct ServerFlags {
   std::string listen = "127.0.0.1:7077";

@@ -99,18 +99,18 @@ TEST_P(BadFlagTest, IsAUsageErrorThatNamesIt) {
   EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr(GetParam().message));
 }
 
-INSTANTIATE_TEST_SUITE_P(ServerFlags, BadFlagTest,
-                         ::testing::Values(BadFlag{"--nope", "--nope"}, BadFlag{"stray", "stray"},
-                                           BadFlag{"--listen=nonsense", "nonsense"},
-                                           BadFlag{"--http=:1", ":1"},
-                                           BadFlag{"--max-sources=065", "65 not in range"},
-                                           BadFlag{"--lease=5", "--lease: '5' is no duration"},
-                                           BadFlag{"--lease=-1s", "-1s"},
-                                           BadFlag{"--lease=0s", "no duration above zero"},
-                                           BadFlag{"--lease=inf", "inf"},
-                                           BadFlag{"--max-sources=0", "--max-sources"},
-                                           BadFlag{"--max-sources=x", "--max-sources"},
-                                           BadFlag{"--policy=direct", "--policy"}));
+INSTANTIATE_TEST_SUITE_P(
+    ServerFlags, BadFlagTest,
+    ::testing::Values(BadFlag{"--nope", "--nope"}, BadFlag{"stray", "stray"},
+                      BadFlag{"--listen=nonsense", "nonsense"}, BadFlag{"--http=:1", ":1"},
+                      BadFlag{"--max-sources=065", "65 not in range"},
+                      BadFlag{"--lease=5", "--lease: '5' is no duration"},
+                      BadFlag{"--lease=-1s", "-1s"},
+                      BadFlag{"--lease=1ms", "1ms is too short: give at least 500ms"},
+                      BadFlag{"--lease=0s", "no duration above zero"},
+                      BadFlag{"--lease=inf", "inf"}, BadFlag{"--max-sources=0", "--max-sources"},
+                      BadFlag{"--max-sources=x", "--max-sources"},
+                      BadFlag{"--policy=direct", "--policy"}));
 
 }  // namespace
 }  // namespace th

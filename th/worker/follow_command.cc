@@ -23,7 +23,7 @@ namespace {
 
 struct FollowFlags {
   ConnectionFlags connection;
-  MemberFlags member{.group = "follower"};
+  MemberFlags member;  // an empty group: one of this process alone
   std::string into;
   std::string form = kDefaultForm;
   absl::Duration poll = absl::Seconds(1);
@@ -78,6 +78,8 @@ ExitStatus RunFollow(const FollowFlags& flags) {
   absl::StatusOr<ClientOptions> client = flags.member.ToClientOptions(flags.connection);
   if (!client.ok()) return Fail(client.status(), ExitStatus::kUsage);
   client->staging_limit_bytes = flags.staging_limit_bytes;
+  if (client->group.empty()) client->group = GroupOfThisProcess("follower");
+  LOG(INFO) << "follows " << flags.connection.key().ToString() << " as group " << client->group;
   if (const absl::Status made = MakeFolder(flags.into); !made.ok())
     return Fail(made, ExitStatus::kLocalFiles);
   Follower follower({.connection = flags.connection,
@@ -127,6 +129,7 @@ void AddFollowCommand(CLI::App* app, ExitStatus* exit) {
       ->capture_default_str();
   AddConnectionFlags(follow, &flags->connection);
   AddMemberFlags(follow, &flags->member);
+  follow->get_option("--group")->default_str("follower-HOST-PID");
   AddOffloadFlag(follow, &flags->member);
   AddPreemptFlag(follow, &flags->member);
   follow->callback([flags, exit] { *exit = RunFollow(*flags); });
