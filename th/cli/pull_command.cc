@@ -61,6 +61,8 @@ void AddPullCommand(CLI::App* app, ExitStatus* exit) {
   CLI::App* pull = app->add_subcommand("pull", "write a published version as a safetensors folder");
   pull->add_option("folder", flags->folder, "where to; must not exist, or be empty")->required();
   AddPullFlags(pull, &flags->pull);
+  pull->add_flag("--wait", flags->pull.wait,
+                 "wait until the version is published, at most as long as --timeout");
   flags->reporter.AddFlag(pull);
   pull->callback([flags, exit] { *exit = RunPull(*flags); });
 }

@@ -34,11 +34,17 @@ std::string OfAnotherEpoch(EventId asked, Epoch epoch) {
                       ") and remembers nothing of before; its log and the workers' name it still");
 }
 
-std::string EventTable(const RecentEvents& events, EventId asked) {
-  if (events.events.empty()) {
-    const std::string why = OfAnotherEpoch(asked, events.epoch);
-    return absl::StrCat(why.empty() ? "nothing to tell" : why, "\n");
-  }
+std::string WhyUnknown(EventId asked, Epoch epoch) {
+  const std::string why = OfAnotherEpoch(asked, epoch);
+  if (!why.empty()) return why;
+  return absl::StrCat("the server remembers no event ", asked.ToString(),
+                      ": there was none, it is of another run or model than the one named, or so "
+                      "much has happened since that it is forgotten; the logs of the server and of "
+                      "the workers name it still");
+}
+
+std::string EventTable(const RecentEvents& events) {
+  if (events.events.empty()) return "nothing to tell\n";
   TextTable table({{"AGO", Align::kRight}, {"EVENT"}, {"MODEL"}, {"WHO"}, {"WHAT"}});
   for (const RecentEvent& event : events.events) {
     table.AddRow({absl::StrFormat("%.1f s", absl::ToDoubleSeconds(event.age)),

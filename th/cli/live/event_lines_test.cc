@@ -24,7 +24,7 @@ RecentEvents Two() {
 }
 
 TEST(EventTableTest, TheTableAsDrawn) {
-  EXPECT_EQ("\n" + EventTable(Two(), {}), R"(
+  EXPECT_EQ("\n" + EventTable(Two()), R"(
    AGO  EVENT  MODEL    WHO        WHAT
 61.2 s  7-12   r1/qwen  rollout-1  update moved: step-5 (#7.2) after 1.2s
  2.0 s  -      -        -          event
@@ -32,15 +32,16 @@ TEST(EventTableTest, TheTableAsDrawn) {
 }
 
 TEST(EventTableTest, SaysWhenThereIsNothing) {
-  EXPECT_EQ(EventTable({}, {}), "nothing to tell\n");
-  EXPECT_EQ(EventTable({.epoch = Epoch(7)}, EventId::Of(Epoch(7), 99)), "nothing to tell\n");
+  EXPECT_EQ(EventTable({}), "nothing to tell\n");
+  EXPECT_THAT(WhyUnknown(EventId::Of(Epoch(7), 99), Epoch(7)),
+              HasSubstr("remembers no event 7-99"));
 }
 
 TEST(EventTableTest, WhatIsOfAnotherEpochIsLost) {
   const RecentEvents none{.epoch = Epoch(7)};
   const EventId before = EventId::Of(Epoch(6), 12), elsewhere = EventId::Of(Epoch(8), 12);
-  EXPECT_THAT(EventTable(none, before), HasSubstr("event 6-12 is LOST: it is of epoch 6"));
-  EXPECT_THAT(EventTable(none, elsewhere), HasSubstr("event 8-12 is of another server"));
+  EXPECT_THAT(WhyUnknown(before, none.epoch), HasSubstr("event 6-12 is LOST: it is of epoch 6"));
+  EXPECT_THAT(WhyUnknown(elsewhere, none.epoch), HasSubstr("event 8-12 is of another server"));
   EXPECT_EQ(ToJson(none, before)["lost"], true);
   EXPECT_EQ(ToJson(none, EventId::Of(Epoch(7), 12))["lost"], false);
 }

@@ -101,6 +101,15 @@ TEST_F(LiveTest, EventsGoOnWhileTheyAreFollowed) {
   EXPECT_EQ(events.Finish().status, kOk);
 }
 
+TEST_F(LiveTest, AnEventThatNobodyKnowsIsNotThere) {
+  const auto publisher = Publish();
+  std::string event = Pull();
+  event += "7";  // of this epoch, and not yet there
+  const ProgramRun run = RunTh({"events", "--id", event});
+  EXPECT_EQ(run.status, kNotThere);
+  EXPECT_THAT(run.errors, HasSubstr("remembers no event " + event));
+}
+
 TEST_F(LiveTest, WhatIsNoIdIsAUsageError) {
   const ProgramRun run = RunTh({"events", "--id", "twelve"});
   EXPECT_EQ(run.status, kUsage);
@@ -115,9 +124,9 @@ TEST_F(LiveTest, AnEventFromBeforeARestartIsLost) {
   server_.Start();
   ASSERT_TRUE(publisher->AwaitError("the server is back"));
   const ProgramRun run = RunTh({"events", "--id", event});
-  EXPECT_EQ(run.status, kOk);
-  EXPECT_THAT(run.output(), HasSubstr("event " + event + " is LOST"));
-  EXPECT_EQ(RunTh({"events", "--id", event, "--json"}).json()["lost"], true);
+  EXPECT_EQ(run.status, kNotThere);
+  EXPECT_THAT(run.errors, HasSubstr("event " + event + " is LOST"));
+  EXPECT_EQ(RunTh({"events", "--id", event, "--json"}).json()["error"]["code"], "NOT_FOUND");
 }
 
 TEST_F(LiveTest, NobodysEventsAreNone) {
