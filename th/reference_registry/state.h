@@ -323,6 +323,10 @@ struct Group {
   // The generation is one of another state, of this epoch; 0: it is this state's own.
   EpochId counts_as_in;
   std::map<std::string, Replica> replicas;  // by buffer name
+  // For people alone: the version that its ranks came to last, by a publish or an update, and when
+  // it published last in this epoch.
+  VersionSequence came_to;
+  std::optional<absl::Time> published_at;
 };
 
 // ---------------------------------------------------------------------------------------------
@@ -425,6 +429,8 @@ struct Model {
   absl::flat_hash_map<std::string, CommandFinished> commands;
   std::deque<std::string> command_order;  // oldest first; the same keys
   ModelTotals totals;                     // see costs.h
+  SecondsHistogram update_seconds;        // likewise
+  SecondsHistogram stall_seconds;
 };
 
 // ---------------------------------------------------------------------------------------------

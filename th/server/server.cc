@@ -22,6 +22,7 @@
 #include "th/server/descriptors.h"
 #include "th/server/http_listener.h"
 #include "th/server/listen_address.h"
+#include "th/server/process_figures.h"
 #include "th/server/reference_service.h"
 #include "th/server/registry_loop.h"
 #include "th/server/server_metrics.h"
@@ -200,7 +201,8 @@ std::optional<StatusSnapshot> Server::Impl::TakeSnapshot(Wanted wanted) {
   const absl::Status accepted = loop.Ask([this, exchange, wanted](RegistryTurn& turn) -> Answer {
     StatusSnapshot snapshot{.epoch = loop.epoch(),
                             .counters = turn.registry.counters(),
-                            .workers = turn.registry.worker_count()};
+                            .workers = turn.registry.worker_count(),
+                            .now = turn.now};
     if (wanted == Wanted::kFigures) snapshot.figures = turn.registry.Figures();
     if (wanted == Wanted::kCatalog) {
       snapshot.catalog = turn.registry.List("", "", turn.now);
@@ -232,8 +234,7 @@ HttpResponse Server::Impl::Page(const std::string& path) {
   snapshot->uptime = clock.Now() - started;
   snapshot->address = address_text;
   snapshot->version = software;
-  snapshot->open_descriptors = OpenDescriptors();
-  snapshot->max_descriptors = DescriptorLimit();
+  if (path == "/metrics") snapshot->process = ReadProcessFigures();
   if (path == "/metrics") {
     return {.content_type = "text/plain; version=0.0.4; charset=utf-8",
             .body = RenderMetrics(*snapshot, metrics)};

@@ -3,13 +3,13 @@
 #define TH_SERVER_STATUS_PAGE_H_
 
 #include <cstddef>
-#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "absl/time/time.h"
 #include "th/protocol/catalog.h"
 #include "th/reference_registry/registry_types.h"
+#include "th/server/process_figures.h"
 #include "th/server/server_metrics.h"
 
 namespace th {
@@ -21,8 +21,8 @@ struct StatusSnapshot {
   std::vector<ModelFigures> figures;  // for metrics only
   RegistryCounters counters;
   size_t workers = 0;
-  uint64_t open_descriptors = 0;
-  uint64_t max_descriptors = 0;
+  ProcessFigures process;
+  absl::Time now;  // by the clock of the figures
   absl::Duration uptime;
   std::string address;  // of the gRPC listener
   std::string version;  // of the software
