@@ -2,6 +2,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
@@ -492,6 +493,51 @@ TEST_F(CommandsTest, AFollowerKnowsTheFoldersThatItWroteBefore) {
             kOk);
   again.process().Signal(SIGTERM);
   EXPECT_EQ(again.Finish().status, kOk);
+}
+
+TEST_F(CommandsTest, AFollowerKeepsTheNewestFoldersAndRemovesLeftovers) {
+  const std::string into = FreshFolder("followed");
+  const std::string left = into + "/1.1-step-0.unfinished-a1b2c3";
+  fs::create_directory(left);
+  RunningProgram follower(
+      Against({Worker(), "follow", "--into", into, "--poll", "50ms", "--keep", "2"}));
+  ASSERT_TRUE(follower.AwaitError("removed " + left));
+  std::unique_ptr<RunningProgram> publisher;
+  for (const std::string label : {"step-1", "step-2", "step-3"}) {
+    const std::string model = MakeModelFolder("model-" + label, label.back() - '0');
+    publisher = StartPublisher(model, label, {"--ranks", "2", "--group", "of-" + label});
+    publisher->AwaitLine("published");
+    follower.AwaitLine("version=" + label);
+  }
+  EXPECT_TRUE(fs::exists(into + "/" + SequenceOf("step-3") + "-step-3"));
+  EXPECT_TRUE(fs::exists(into + "/" + SequenceOf("step-2") + "-step-2"));
+  EXPECT_EQ(std::distance(fs::directory_iterator(into), fs::directory_iterator()), 2);
+  follower.process().Signal(SIGTERM);
+  EXPECT_EQ(follower.Finish().status, kOk);
+}
+
+TEST_F(CommandsTest, AFollowerOnAFullDiskServesOnAndTakesTheNextVersion) {
+  const std::string into = FreshFolder("full"), second_model = MakeModelFolder("second", 2);
+  auto first = Publish(MakeModelFolder("first", 1), "step-1");
+  // A limit on the size of files is a disk that is full after so many blocks of 512 bytes.
+  RunningProgram follower({"/bin/sh", "-c", "ulimit -f 200; exec \"$@\"", "sh", Worker(), "follow",
+                           "--into", into, "--poll", "50ms", "--server", server_.address(), "--run",
+                           "r1", "--model", "m"});
+  ASSERT_TRUE(follower.AwaitError("step-1"));
+  ASSERT_TRUE(follower.AwaitError("is served from memory and is in no folder"));
+  EXPECT_THAT(follower.AwaitLine("version=step-1"), Not(HasSubstr("folder=")));
+  first->process().Signal(SIGTERM);
+  EXPECT_EQ(first->Finish().status, kOk);
+  auto second = StartPublisher(second_model, "step-2", {"--ranks", "2", "--group", "b"});
+  second->AwaitLine("published");
+  follower.AwaitLine("version=step-2");
+  second->process().Signal(SIGTERM);
+  EXPECT_EQ(second->Finish().status, kOk);
+  const ProgramRun served = RunTh({"verify", second_model, "--bytes"});
+  EXPECT_EQ(served.status, kOk) << served.errors;
+  EXPECT_TRUE(fs::is_empty(into));
+  follower.process().Signal(SIGTERM);
+  EXPECT_EQ(follower.Finish().status, kOk);
 }
 
 TEST_F(CommandsTest, AFollowerOverwritesNoOtherModelsFolder) {

@@ -35,7 +35,8 @@ ExitStatus RunPull(const PullCommandFlags& flags) {
   if (!pulled.ok()) {
     return flags.reporter.Fail(pulled.status(), ExitStatusOfJoin(pulled.status()));
   }
-  const absl::Status saved = SaveModel(pulled->model, found->shards.version, flags.folder, &stop);
+  const absl::Status saved = SaveModel(pulled->model, found->shards.version,
+                                       flags.pull.connection.key(), flags.folder, &stop);
   if (!saved.ok()) {
     return flags.reporter.Fail(
         saved, absl::IsCancelled(saved) ? ExitStatus::kInterrupted : ExitStatus::kLocalFiles);

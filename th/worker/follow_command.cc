@@ -1,5 +1,6 @@
 // tensorhub_worker follow: moves to every latest version, in memory or into folders, and serves it
 // on.
+#include <cstddef>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -25,6 +26,7 @@ struct FollowFlags {
   ConnectionFlags connection;
   MemberFlags member;  // an empty group: one of this process alone
   std::string into;
+  size_t keep = 2;
   std::string form = kDefaultForm;
   absl::Duration poll = absl::Seconds(1);
   absl::Duration timeout = absl::Hours(1);
@@ -86,6 +88,7 @@ ExitStatus RunFollow(const FollowFlags& flags) {
                      .client = *client,
                      .form = flags.form,
                      .into = flags.into,
+                     .keep = flags.keep,
                      .poll = flags.poll,
                      .timeout = flags.timeout,
                      .stage = flags.stage,
@@ -104,7 +107,15 @@ void AddFollowCommand(CLI::App* app, ExitStatus* exit) {
   auto flags = std::make_shared<FollowFlags>();
   CLI::App* follow = app->add_subcommand(
       "follow", "move to every latest version and serve it on, until SIGTERM or SIGINT");
-  follow->add_option("--into", flags->into, "write each version as a folder in this one");
+  CLI::Option* into =
+      follow->add_option("--into", flags->into, "write each version as a folder in this one");
+  follow
+      ->add_option("--keep", flags->keep,
+                   "the newest versions in --into, so many of them; older folders are removed")
+      ->check(CLI::Range(1, 1'000'000))
+      ->type_name("INT")
+      ->needs(into)
+      ->capture_default_str();
   follow->add_option("--form", flags->form, "the form of the weights")->capture_default_str();
   AddDurationFlag(follow, "--poll", &flags->poll, {absl::Milliseconds(10), absl::Hours(1)},
                   "the time, like 500ms, between two looks for a newer version");
