@@ -153,6 +153,7 @@ absl::StatusOr<WeightBuffer> Client::Register(std::vector<Tensor> tensors,
   const BindingOptions binding_options{options.segment_bytes, options.checksums};
   TH_ASSIGN_OR_RETURN(TensorBinding binding, BindTensors(std::move(tensors), binding_options));
   TH_RETURN_IF_ERROR(FindDeviceMemory(ProcessMemoryDevices().get(), &binding));
+  TH_RETURN_IF_ERROR(CheckReadable(binding));
   auto buffer = std::make_shared<WeightBuffer::Impl>();
   buffer->membership = impl_->membership;
   TH_ASSIGN_OR_RETURN(buffer->buffer,
