@@ -57,7 +57,10 @@ SessionOptions SessionOptionsOf(ClientOptions& options, const DataPlane& data_pl
   session.name = {std::move(options.group), Rank(options.rank)};
   session.ranks = options.ranks;
   session.location = std::move(options.location);
-  if (session.location.host.empty()) session.location.host = MachineIdentity();
+  if (session.location.host.empty()) {
+    session.location.host = MachineIdentity();
+    if (session.location.host_name.empty()) session.location.host_name = HostName();
+  }
   session.endpoints = data_plane.endpoints();
   session.spot = options.spot;
   session.offload_limit_bytes = options.offload_limit_bytes;

@@ -28,6 +28,11 @@ std::string EventSuffix(EventId event) {
   return event.empty() ? "" : absl::StrCat(" event=", event.ToString());
 }
 
+std::string EventTimeText(absl::Time at) {
+  if (at == absl::UnixEpoch()) return "";
+  return absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", at, absl::UTCTimeZone());
+}
+
 absl::string_view EventKindName(EventKind kind) {
   switch (kind) {
     case EventKind::kNone:

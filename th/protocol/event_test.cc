@@ -54,5 +54,10 @@ TEST(EventKindTest, EachHasANameOfItsOwn) {
   EXPECT_EQ(EventKindName(static_cast<EventKind>(200)), "event");
 }
 
+TEST(EventTimeTest, IsInUtcWithMilliseconds) {
+  EXPECT_EQ(EventTimeText(absl::FromUnixMillis(1'700'000'000'125)), "2023-11-14T22:13:20.125Z");
+  EXPECT_EQ(EventTimeText(absl::UnixEpoch()), "");
+}
+
 }  // namespace
 }  // namespace th

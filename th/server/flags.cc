@@ -1,5 +1,6 @@
 #include "th/server/flags.h"
 
+#include <map>
 #include <string>
 #include <utility>
 
@@ -72,6 +73,12 @@ void AddFlags(CLI::App& app, ServerFlags& flags) {
   app.add_option("--port-file", flags.port_file, "Write the port here once listening")
       ->type_name("FILE");
   app.add_flag("--json", flags.json, "Say where it listens as one JSON object");
+  const std::map<std::string, int> levels = {{"info", 0}, {"warning", 1}, {"error", 2}};
+  app.add_option("--log-level", flags.log_level, "The least severity that is logged")
+      ->transform(CLI::CheckedTransformer(levels).description(""))
+      ->type_name("info|warning|error")
+      ->default_str("info");
+  app.add_flag("--log-json", flags.log_json, "Log as one JSON object a line");
   AddDuration(app, "--lease", flags.limits.lease, "Silence after which a worker is dropped");
   AddDuration(app, "--suspect-after", flags.limits.suspect_after,
               "Silence after which a source is a last resort", "half the lease");

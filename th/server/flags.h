@@ -30,6 +30,8 @@ struct ServerFlags {
   std::string state_dir = "./tensorhub-state";
   std::string port_file;  // empty: none
   bool json = false;
+  int log_level = 0;  // the least severity that is logged: glog's numbers
+  bool log_json = false;
   RegistryLimits limits;
 };
 

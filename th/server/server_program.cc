@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -19,6 +20,7 @@
 #include "th/coordination/file_store.h"
 #include "th/server/announcement.h"
 #include "th/server/descriptors.h"
+#include "th/server/json_log.h"
 #include "th/server/server.h"
 #include "th/version/version.h"
 
@@ -111,7 +113,10 @@ int RunServerProgram(int argc, char** argv, const AddServerFlags& more_flags) {
   const ParsedFlags parsed = ParseServerFlags(argc, argv, BuildVersion(), more_flags);
   if (parsed.exit.has_value()) return static_cast<int>(*parsed.exit);
   FLAGS_logtostderr = true;
+  FLAGS_minloglevel = parsed.flags.log_level;
   google::InitGoogleLogging(argv[0]);
+  std::optional<JsonLog> json_log;
+  if (parsed.flags.log_json) json_log.emplace();
   return Run(parsed.flags, signals);
 }
 

@@ -393,8 +393,9 @@ std::string VersionRow(const ModelKey& key, const CatalogVersion& version) {
 }
 
 std::string EventRow(const RecentEvent& event) {
-  return absl::StrCat("<tr><td>", absl::FormatDuration(absl::Trunc(event.age, absl::Seconds(1))),
-                      " ago<td>", event.id.ToString(), "<td>", Html(event.key.run), "<td>",
+  return absl::StrCat("<tr><td>", EventTimeText(event.at), "<td>",
+                      absl::FormatDuration(absl::Trunc(event.age, absl::Seconds(1))), " ago<td>",
+                      event.id.ToString(), "<td>", Html(event.key.run), "<td>",
                       Html(event.key.model), "<td>", Html(event.who), "<td>",
                       Html(EventKindName(event.kind)), "<td>", Html(event.what), "\n");
 }
@@ -443,7 +444,8 @@ std::string RenderStatusPage(const StatusSnapshot& snapshot) {
       absl::StrAppend(&page, VersionRow(model.key, version));
     }
   }
-  absl::StrAppend(&page, "</table>\n<table><tr><th>when<th>event<th>run<th>model<th>who<th>what\n");
+  absl::StrAppend(
+      &page, "</table>\n<table><tr><th>time<th>when<th>event<th>run<th>model<th>who<th>what\n");
   for (auto event = snapshot.events.events.rbegin(); event != snapshot.events.events.rend();
        ++event) {
     absl::StrAppend(&page, EventRow(*event));

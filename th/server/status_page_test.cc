@@ -54,6 +54,7 @@ StatusSnapshot Sample() {
                                     .id = EventId::Of(Epoch(3), 17),
                                     .kind = EventKind::kUpdateMoved,
                                     .age = absl::Seconds(4.2),
+                                    .at = absl::FromUnixMillis(1'700'000'000'125),
                                     .key = model.key,
                                     .who = "rollout",
                                     .what = "<b>8</b>"});
@@ -203,8 +204,8 @@ TEST(StatusPageTest, ShowsVersionsWithStateAndHolders) {
 
 TEST(StatusPageTest, ShowsWhatHappenedOfLate) {
   EXPECT_THAT(RenderStatusPage(Sample()),
-              AllOf(HasSubstr("4s ago<td>3-17"), HasSubstr("rollout<td>update moved"),
-                    HasSubstr("&lt;b&gt;8&lt;/b&gt;")));
+              AllOf(HasSubstr("2023-11-14T22:13:20.125Z<td>4s ago<td>3-17"),
+                    HasSubstr("rollout<td>update moved"), HasSubstr("&lt;b&gt;8&lt;/b&gt;")));
 }
 
 TEST(StatusPageTest, NamesCannotBreakOut) {

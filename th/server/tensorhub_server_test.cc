@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -158,6 +159,25 @@ TEST_F(TensorhubServerTest, RaisesTheLimitOfOpenFilesAndTakesMoreConnectionsThan
   EXPECT_OK(worker.Join("trainer"));
   EXPECT_THAT(HttpGet(Announced("http"), "/healthz"), HasSubstr("ok epoch"));
   for (const int fd : connections) close(fd);
+}
+
+TEST_F(TensorhubServerTest, LogsJsonObjectsFromTheLevelOnThatIsAskedFor) {
+  auto process = Start({"--listen=127.0.0.1:0", "--log-json"});
+  process->FirstLine();
+  process->Signal(SIGTERM);
+  EXPECT_EQ(process->Wait(), 0);
+  const std::vector<std::string> lines = absl::StrSplit(process->Errors(), '\n', absl::SkipEmpty());
+  EXPECT_FALSE(lines.empty());
+  for (const std::string& line : lines) {
+    const nlohmann::json object = nlohmann::json::parse(line, nullptr, false);
+    EXPECT_TRUE(object.is_object()) << line;
+    EXPECT_EQ(object.value("level", ""), "INFO") << line;
+  }
+  auto quiet = Start({"--listen=127.0.0.1:0", "--log-level=error"});
+  quiet->FirstLine();
+  quiet->Signal(SIGTERM);
+  EXPECT_EQ(quiet->Wait(), 0);
+  EXPECT_EQ(quiet->Errors(), "");
 }
 
 TEST_F(TensorhubServerTest, APersonIsToldInOneLine) {

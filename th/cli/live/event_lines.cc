@@ -45,18 +45,18 @@ std::string WhyUnknown(EventId asked, Epoch epoch) {
 
 std::string EventTable(const RecentEvents& events) {
   if (events.events.empty()) return "nothing to tell\n";
-  TextTable table({{"AGO", Align::kRight}, {"EVENT"}, {"MODEL"}, {"WHO"}, {"WHAT"}});
+  TextTable table({{"TIME"}, {"AGO", Align::kRight}, {"EVENT"}, {"MODEL"}, {"WHO"}, {"WHAT"}});
   for (const RecentEvent& event : events.events) {
-    table.AddRow({absl::StrFormat("%.1f s", absl::ToDoubleSeconds(event.age)),
-                  Dash(event.id.ToString()), ModelText(event.key), Dash(event.who),
-                  WhatText(event)});
+    table.AddRow(
+        {Dash(EventTimeText(event.at)), absl::StrFormat("%.1f s", absl::ToDoubleSeconds(event.age)),
+         Dash(event.id.ToString()), ModelText(event.key), Dash(event.who), WhatText(event)});
   }
   return table.ToString();
 }
 
 std::string EventLine(const RecentEvent& event) {
-  return absl::StrCat(Dash(event.id.ToString()), "  ", ModelText(event.key), "  ", Dash(event.who),
-                      "  ", WhatText(event));
+  return absl::StrCat(Dash(EventTimeText(event.at)), "  ", Dash(event.id.ToString()), "  ",
+                      ModelText(event.key), "  ", Dash(event.who), "  ", WhatText(event));
 }
 
 nlohmann::json ToJson(const RecentEvent& event) {
@@ -64,6 +64,7 @@ nlohmann::json ToJson(const RecentEvent& event) {
           {"event", event.id.ToString()},
           {"kind", std::string(EventKindName(event.kind))},
           {"age_seconds", absl::ToDoubleSeconds(event.age)},
+          {"time", EventTimeText(event.at)},
           {"run", event.key.run},
           {"model", event.key.model},
           {"who", event.who},

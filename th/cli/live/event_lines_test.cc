@@ -17,6 +17,7 @@ RecentEvents Two() {
                       .id = EventId::Of(Epoch(7), 12),
                       .kind = EventKind::kUpdateMoved,
                       .age = absl::Milliseconds(61'250),
+                      .at = absl::FromUnixMillis(1'700'000'000'125),
                       .key = {"r1", "qwen"},
                       .who = "rollout-1",
                       .what = "step-5 (#7.2) after 1.2s"},
@@ -25,9 +26,9 @@ RecentEvents Two() {
 
 TEST(EventTableTest, TheTableAsDrawn) {
   EXPECT_EQ("\n" + EventTable(Two()), R"(
-   AGO  EVENT  MODEL    WHO        WHAT
-61.2 s  7-12   r1/qwen  rollout-1  update moved: step-5 (#7.2) after 1.2s
- 2.0 s  -      -        -          event
+TIME                         AGO  EVENT  MODEL    WHO        WHAT
+2023-11-14T22:13:20.125Z  61.2 s  7-12   r1/qwen  rollout-1  update moved: step-5 (#7.2) after 1.2s
+-                          2.0 s  -      -        -          event
 )");
 }
 
@@ -47,8 +48,9 @@ TEST(EventTableTest, WhatIsOfAnotherEpochIsLost) {
 }
 
 TEST(EventLineTest, OneLineAnEvent) {
-  EXPECT_EQ(EventLine(Two().events[0]),
-            "7-12  r1/qwen  rollout-1  update moved: step-5 (#7.2) after 1.2s");
+  EXPECT_EQ(
+      EventLine(Two().events[0]),
+      "2023-11-14T22:13:20.125Z  7-12  r1/qwen  rollout-1  update moved: step-5 (#7.2) after 1.2s");
 }
 
 TEST(EventsToJsonTest, HasEveryField) {
@@ -59,6 +61,7 @@ TEST(EventsToJsonTest, HasEveryField) {
                                               {"event", "7-12"},
                                               {"kind", "update moved"},
                                               {"age_seconds", 61.25},
+                                              {"time", "2023-11-14T22:13:20.125Z"},
                                               {"run", "r1"},
                                               {"model", "qwen"},
                                               {"who", "rollout-1"},

@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -95,6 +97,11 @@ TEST_F(LiveTest, EventsGoOnWhileTheyAreFollowed) {
   const nlohmann::json published =
       nlohmann::json::parse(events.AwaitLine("published"), nullptr, false);
   EXPECT_EQ(published["who"], "trainer");
+  absl::Time at;
+  std::string error;
+  EXPECT_TRUE(
+      absl::ParseTime(absl::RFC3339_full, published["time"].get<std::string>(), &at, &error));
+  EXPECT_LT(absl::AbsDuration(absl::Now() - at), absl::Minutes(1));
   const std::string event = Pull();
   EXPECT_THAT(events.AwaitLine("update moved"), HasSubstr(event));
   events.process().Signal(SIGTERM);
