@@ -243,6 +243,7 @@ std::string EventsToJson(const RecentEvents& events) {
                               {"event", event.id.ToString()},
                               {"kind", std::string(EventKindName(event.kind))},
                               {"age_seconds", absl::ToDoubleSeconds(event.age)},
+                              {"time", EventTimeText(event.at)},
                               {"run", event.key.run},
                               {"model", event.key.model},
                               {"who", event.who},

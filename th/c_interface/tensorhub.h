@@ -406,7 +406,9 @@ TH_EXPORT th_status th_roll_back(th_client* client, const char* to, const char* 
 TH_EXPORT th_status th_roll_back_start(th_client* client, const char* to,
                                        const char* idempotency_key, th_operation** operation);
 
-/* Registers tensors as one buffer; nothing is copied. */
+/* Registers tensors as one buffer; nothing is copied. Memory of the host that this process can read
+ * is taken, and GPU memory where it has loaded the CUDA driver; TH_INVALID_ARGUMENT names a tensor
+ * whose memory cannot be read. */
 TH_EXPORT th_status th_register(th_client* client, const th_tensor* tensors, size_t count,
                                 const th_register_options* options, th_buffer** buffer);
 TH_EXPORT th_status th_register_start(th_client* client, const th_tensor* tensors, size_t count,

@@ -347,6 +347,17 @@ std::string CatalogTable(const Catalog& catalog) {
                       "the server has restarted: ranks may still come back with what they hold\n");
 }
 
+size_t LimitVersions(size_t limit, Catalog& catalog) {
+  size_t left_out = 0;
+  for (CatalogModel& model : catalog.models) {
+    if (model.versions.size() <= limit) continue;
+    left_out += model.versions.size() - limit;
+    model.versions.erase(model.versions.begin() + static_cast<std::ptrdiff_t>(limit),
+                         model.versions.end());
+  }
+  return left_out;
+}
+
 absl::Status CheckNamed(const Catalog& catalog, const ModelKey& asked) {
   if (!catalog.models.empty() || (asked.run.empty() && asked.model.empty())) {
     return absl::OkStatus();

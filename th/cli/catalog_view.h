@@ -2,6 +2,7 @@
 #ifndef TH_CLI_CATALOG_VIEW_H_
 #define TH_CLI_CATALOG_VIEW_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -17,6 +18,9 @@ namespace th {
 // A line a replica of every version of every model, newest versions first, and one for each group
 // that holds nothing. "nothing is published" when there is no model.
 std::string CatalogTable(const Catalog& catalog);
+
+// Leaves the `limit` newest versions of each model, and says how many older ones that leaves out.
+size_t LimitVersions(size_t limit, Catalog& catalog);
 
 // OK when the catalog, which the server made of `asked` (empty fields: all), has a model where one
 // was named. NOT_FOUND naming what was asked for.

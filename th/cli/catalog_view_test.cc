@@ -75,6 +75,18 @@ TEST(CatalogTableTest, HasALineAReplicaAndOneForWhoHoldsNothing) {
             "1      -  1.00 kB  -\n");
 }
 
+TEST(CatalogTableTest, IsLimitedToTheNewestVersionsOfEachModel) {
+  Catalog catalog{.models = {AModel(), AModel()}};
+  ASSERT_EQ(catalog.models[0].versions.size(), 2u);
+  EXPECT_EQ(LimitVersions(2, catalog), 0u);
+  EXPECT_EQ(LimitVersions(1, catalog), 2u);
+  for (const CatalogModel& model : catalog.models) {
+    ASSERT_EQ(model.versions.size(), 1u);
+    EXPECT_EQ(model.versions[0].info.label.text(), "step-2");
+    EXPECT_FALSE(model.idle.empty());
+  }
+}
+
 TEST(CatalogTableTest, SaysThatTheServerHasRestartedWhileRanksMayComeBack) {
   EXPECT_THAT(CatalogTable({.recovering = true}), HasSubstr("ranks may still come back"));
   EXPECT_EQ(ToJson(Catalog{.recovering = true})["recovering"], true);

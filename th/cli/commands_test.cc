@@ -2,6 +2,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
@@ -494,6 +495,51 @@ TEST_F(CommandsTest, AFollowerKnowsTheFoldersThatItWroteBefore) {
   EXPECT_EQ(again.Finish().status, kOk);
 }
 
+TEST_F(CommandsTest, AFollowerKeepsTheNewestFoldersAndRemovesLeftovers) {
+  const std::string into = FreshFolder("followed");
+  const std::string left = into + "/1.1-step-0.unfinished-a1b2c3";
+  fs::create_directory(left);
+  RunningProgram follower(
+      Against({Worker(), "follow", "--into", into, "--poll", "50ms", "--keep", "2"}));
+  ASSERT_TRUE(follower.AwaitError("removed " + left));
+  std::unique_ptr<RunningProgram> publisher;
+  for (const std::string label : {"step-1", "step-2", "step-3"}) {
+    const std::string model = MakeModelFolder("model-" + label, label.back() - '0');
+    publisher = StartPublisher(model, label, {"--ranks", "2", "--group", "of-" + label});
+    publisher->AwaitLine("published");
+    follower.AwaitLine("version=" + label);
+  }
+  EXPECT_TRUE(fs::exists(into + "/" + SequenceOf("step-3") + "-step-3"));
+  EXPECT_TRUE(fs::exists(into + "/" + SequenceOf("step-2") + "-step-2"));
+  EXPECT_EQ(std::distance(fs::directory_iterator(into), fs::directory_iterator()), 2);
+  follower.process().Signal(SIGTERM);
+  EXPECT_EQ(follower.Finish().status, kOk);
+}
+
+TEST_F(CommandsTest, AFollowerOnAFullDiskServesOnAndTakesTheNextVersion) {
+  const std::string into = FreshFolder("full"), second_model = MakeModelFolder("second", 2);
+  auto first = Publish(MakeModelFolder("first", 1), "step-1");
+  // A limit on the size of files is a disk that is full after so many blocks of 512 bytes.
+  RunningProgram follower({"/bin/sh", "-c", "ulimit -f 200; exec \"$@\"", "sh", Worker(), "follow",
+                           "--into", into, "--poll", "50ms", "--server", server_.address(), "--run",
+                           "r1", "--model", "m"});
+  ASSERT_TRUE(follower.AwaitError("step-1"));
+  ASSERT_TRUE(follower.AwaitError("is served from memory and is in no folder"));
+  EXPECT_THAT(follower.AwaitLine("version=step-1"), Not(HasSubstr("folder=")));
+  first->process().Signal(SIGTERM);
+  EXPECT_EQ(first->Finish().status, kOk);
+  auto second = StartPublisher(second_model, "step-2", {"--ranks", "2", "--group", "b"});
+  second->AwaitLine("published");
+  follower.AwaitLine("version=step-2");
+  second->process().Signal(SIGTERM);
+  EXPECT_EQ(second->Finish().status, kOk);
+  const ProgramRun served = RunTh({"verify", second_model, "--bytes"});
+  EXPECT_EQ(served.status, kOk) << served.errors;
+  EXPECT_TRUE(fs::is_empty(into));
+  follower.process().Signal(SIGTERM);
+  EXPECT_EQ(follower.Finish().status, kOk);
+}
+
 TEST_F(CommandsTest, AFollowerOverwritesNoOtherModelsFolder) {
   const std::string into = FreshFolder("followed");
   const auto publisher = Publish(MakeModelFolder("model", 1), "step-1");
@@ -525,6 +571,39 @@ TEST_F(CommandsTest, APublisherHoldsOnWhileTheServerIsAway) {
   EXPECT_EQ(publisher->Finish().status, kOk);
 }
 
+TEST_F(CommandsTest, OneWaitsForAVersionAndForGroupsThatHoldIt) {
+  RunningProgram published(Against({Th(), "wait", "step-1", "--json"}));
+  RunningProgram pulled(Against(
+      {Th(), "pull", FreshFolder("pulled") + "/here", "--wait", "--version", "step-1", "--json"}));
+  const auto publisher = Publish(MakeModelFolder("model", 1), "step-1");
+  EXPECT_EQ(published.Finish().status, kOk);
+  const ProgramRun pull = pulled.Finish();
+  EXPECT_EQ(pull.status, kOk) << pull.errors;
+
+  const ProgramRun lacking =
+      RunTh({"wait", "step-1", "--groups", "trainer,rollout", "--timeout", "10ms"});
+  EXPECT_EQ(lacking.status, kFailed);
+  EXPECT_THAT(lacking.output(), AllOf(HasSubstr("is held by trainer"), HasSubstr("rollout ")));
+  RunningProgram held(Against({Th(), "wait", "step-1", "--groups", "trainer,rollout", "--json"}));
+  RunningProgram follower(Against({Worker(), "follow", "--group", "rollout", "--poll", "50ms"}));
+  const ProgramRun run = held.Finish();
+  EXPECT_EQ(run.status, kOk) << run.errors;
+  EXPECT_EQ(run.json()["applied"], nlohmann::json({"trainer", "rollout"}));
+  EXPECT_EQ(RunTh({"wait", "step-9", "--timeout", "10ms"}).status, kFailed);
+}
+
+TEST_F(CommandsTest, TheListIsLimitedToTheNewestVersions) {
+  const auto first = Publish(MakeModelFolder("first", 1), "step-1");
+  const auto second =
+      StartPublisher(MakeModelFolder("second", 2), "step-2", {"--ranks", "2", "--group", "b"});
+  second->AwaitLine("published");
+  const ProgramRun run = RunTh({"list", "--limit", "1"});
+  EXPECT_THAT(run.output(), AllOf(HasSubstr("step-2"), Not(HasSubstr("step-1")),
+                                  HasSubstr("1 older versions are left out (--limit)")));
+  EXPECT_EQ(RunTh({"list", "--limit", "1", "--json"}).json()["left_out"], 1);
+  EXPECT_THAT(RunTh({"list"}).output(), HasSubstr("step-1"));
+}
+
 TEST_F(CommandsTest, AFollowerWithoutAnyVersionEndsOnASignal) {
   RunningProgram follower(Against({Worker(), "follow"}));
   ASSERT_TRUE(follower.AwaitError("waiting for a version"));
@@ -534,11 +613,24 @@ TEST_F(CommandsTest, AFollowerWithoutAnyVersionEndsOnASignal) {
 
 TEST_F(CommandsTest, AFollowerThatFindsItsRankTakenSaysByWhom) {
   const auto publisher = Publish(MakeModelFolder("model", 1), "step-1");
-  RunningProgram first(Against({Worker(), "follow"}));
+  RunningProgram first(Against({Worker(), "follow", "--group", "follower"}));
   first.AwaitLine("version=step-1");
-  const ProgramRun second = RunProgram(Against({Worker(), "follow"}));
+  const ProgramRun second = RunProgram(Against({Worker(), "follow", "--group", "follower"}));
   EXPECT_EQ(second.status, kFailed) << second.errors;
   EXPECT_THAT(second.errors, HasSubstr("follower/0"));
+}
+
+// As one command line starts them on many nodes.
+TEST_F(CommandsTest, FollowersWithoutAGroupAreGroupsOfTheirOwnAndSaySo) {
+  const auto publisher = Publish(MakeModelFolder("model", 1), "step-1");
+  RunningProgram first(Against({Worker(), "follow"})), second(Against({Worker(), "follow"}));
+  ASSERT_TRUE(first.AwaitError("as group follower-"));
+  first.AwaitLine("version=step-1");
+  second.AwaitLine("version=step-1");
+  for (RunningProgram* follower : {&first, &second}) {
+    follower->process().Signal(SIGTERM);
+    EXPECT_EQ(follower->Finish().status, kOk);
+  }
 }
 
 // A server that takes whoever says nothing for a millisecond for perhaps gone, and asks who wants

@@ -1,6 +1,9 @@
 // th list: models, versions and who holds them.
+#include <cstddef>
 #include <memory>
+#include <optional>
 
+#include "absl/strings/str_cat.h"
 #include "th/cli/catalog_view.h"
 #include "th/cli/commands.h"
 #include "th/client_flags/connection_flags.h"
@@ -13,17 +16,26 @@ namespace {
 struct ListFlags {
   ConnectionFlags connection{.run = "", .model = ""};
   Reporter reporter;
+  std::optional<size_t> limit;  // none: all versions
 };
 
 ExitStatus RunList(const ListFlags& flags) {
   const StopSignals stop = flags.reporter.TakeSignals();
   auto controller = flags.connection.Connect();
   if (!controller.ok()) return flags.reporter.Fail(controller.status());
-  const absl::StatusOr<Catalog> catalog = (*controller)->List();
+  absl::StatusOr<Catalog> catalog = (*controller)->List();
   if (!catalog.ok()) return flags.reporter.Fail(catalog.status());
   const absl::Status named = CheckNamed(*catalog, flags.connection.key());
   if (!named.ok()) return flags.reporter.Fail(named);
-  flags.reporter.Report(ToJson(*catalog), CatalogTable(*catalog));
+  const size_t left_out = flags.limit ? LimitVersions(*flags.limit, *catalog) : 0;
+  nlohmann::json report = ToJson(*catalog);
+  report["left_out"] = left_out;
+  flags.reporter.Report(report,
+                        absl::StrCat(CatalogTable(*catalog),
+                                     left_out == 0 ? ""
+                                                   : absl::StrCat(left_out,
+                                                                  " older versions are left out "
+                                                                  "(--limit)\n")));
   return ExitStatus::kOk;
 }
 
@@ -34,6 +46,9 @@ void AddListCommand(CLI::App* app, ExitStatus* exit) {
   CLI::App* list = app->add_subcommand(
       "list", "models, versions and who holds them; all runs and models unless named");
   AddConnectionFlags(list, &flags->connection);
+  list->add_option("--limit", flags->limit, "the newest versions of each model, so many of them")
+      ->check(CLI::Range(1, 1'000'000))
+      ->type_name("INT");
   flags->reporter.AddFlag(list);
   list->callback([flags, exit] { *exit = RunList(*flags); });
 }

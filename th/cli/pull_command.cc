@@ -35,7 +35,8 @@ ExitStatus RunPull(const PullCommandFlags& flags) {
   if (!pulled.ok()) {
     return flags.reporter.Fail(pulled.status(), ExitStatusOfJoin(pulled.status()));
   }
-  const absl::Status saved = SaveModel(pulled->model, found->shards.version, flags.folder, &stop);
+  const absl::Status saved = SaveModel(pulled->model, found->shards.version,
+                                       flags.pull.connection.key(), flags.folder, &stop);
   if (!saved.ok()) {
     return flags.reporter.Fail(
         saved, absl::IsCancelled(saved) ? ExitStatus::kInterrupted : ExitStatus::kLocalFiles);
@@ -61,6 +62,8 @@ void AddPullCommand(CLI::App* app, ExitStatus* exit) {
   CLI::App* pull = app->add_subcommand("pull", "write a published version as a safetensors folder");
   pull->add_option("folder", flags->folder, "where to; must not exist, or be empty")->required();
   AddPullFlags(pull, &flags->pull);
+  pull->add_flag("--wait", flags->pull.wait,
+                 "wait until the version is published, at most as long as --timeout");
   flags->reporter.AddFlag(pull);
   pull->callback([flags, exit] { *exit = RunPull(*flags); });
 }

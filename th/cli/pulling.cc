@@ -1,7 +1,5 @@
 #include "th/cli/pulling.h"
 
-#include <unistd.h>
-
 #include <cstdio>
 #include <optional>
 #include <utility>
@@ -145,11 +143,7 @@ absl::Status Explain(const PullFlags& flags, const FoundVersion& found,
 
 absl::StatusOr<ClientOptions> ReaderOptions(const PullFlags& flags) {
   TH_ASSIGN_OR_RETURN(ClientOptions options, flags.member.ToClientOptions(flags.connection));
-  if (options.group.empty()) {
-    char host[65] = {};
-    gethostname(host, sizeof(host) - 1);
-    options.group = absl::StrCat(flags.command, "-", host, "-", getpid());
-  }
+  if (options.group.empty()) options.group = GroupOfThisProcess(flags.command);
   options.spot = true;  // it ends once it has read
   return options;
 }
@@ -182,7 +176,8 @@ void AddPullFlags(CLI::App* app, PullFlags* flags) {
 absl::StatusOr<FoundVersion> FindVersion(const PullFlags& flags) {
   TH_ASSIGN_OR_RETURN(const VersionSelector selector, ParseVersionSelector(flags.version));
   TH_ASSIGN_OR_RETURN(auto controller, flags.connection.Connect());
-  const absl::StatusOr<VersionInfo> version = controller->Resolve(selector);
+  const absl::StatusOr<VersionInfo> version =
+      flags.wait ? controller->WaitFor(selector, flags.timeout) : controller->Resolve(selector);
   if (!version.ok() && !absl::IsNotFound(version.status())) return version.status();
   TH_ASSIGN_OR_RETURN(const Catalog catalog, controller->List());
   if (!version.ok()) {

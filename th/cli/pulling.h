@@ -25,6 +25,7 @@ struct PullFlags {
   std::string version = "latest";
   std::string form = kDefaultForm;
   absl::Duration timeout = absl::Hours(1);
+  bool wait = false;             // until the version is published, within `timeout`
   std::string command = "pull";  // begins the name of its group where --group gives none
 };
 
@@ -41,7 +42,7 @@ struct FoundVersion {
   std::unique_ptr<Controller> controller;
   VersionShards shards;
 };
-// Errors of Connect and Resolve; NOT_FOUND, naming the versions that are held.
+// Errors of Connect, and of Resolve or WaitFor; NOT_FOUND, naming the versions that are held.
 absl::StatusOr<FoundVersion> FindVersion(const PullFlags& flags);
 
 // Why nothing could be read of a version although the server answers, `failed` being what the call

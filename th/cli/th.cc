@@ -70,8 +70,8 @@ int main(int argc, char** argv) {
   for (const auto add :
        {&th::AddDemoCommand, &th::AddListCommand, &th::AddDescribeCommand, &th::AddPullCommand,
         &th::AddAttachCommand, &th::AddVerifyCommand, &th::AddRollBackCommand, &th::AddTopCommand,
-        &th::AddEventsCommand, &th::AddRetentionCommands, &th::AddDoctorCommand,
-        &th::AddBenchCommand, &th::AddSimulateCommand, &AddHelpCommand}) {
+        &th::AddEventsCommand, &th::AddWaitCommand, &th::AddRetentionCommands,
+        &th::AddDoctorCommand, &th::AddBenchCommand, &th::AddSimulateCommand, &AddHelpCommand}) {
     add(&app, &exit);
   }
   return th::RunCommandLine(&app, argc, argv, &exit, th::UsageErrorAsJson(argc, argv));

@@ -50,6 +50,7 @@ TEST(UsageTest, EveryCommandHelps) {
                 {"retain", {"retain", "--help"}, kOk, "count"},
                 {"top", {"top", "--help"}, kOk, "--interval"},
                 {"events", {"events", "--help"}, kOk, "--follow"},
+                {"wait", {"wait", "--help"}, kOk, "--groups"},
                 {"doctor", {"doctor", "--help"}, kOk, "--to"},
                 {"bench", {"bench", "transfer", "--help"}, kOk, "--readers"},
                 {"bench of a server", {"bench", "server", "--help"}, kOk, "--rate"},

@@ -57,7 +57,10 @@ SessionOptions SessionOptionsOf(ClientOptions& options, const DataPlane& data_pl
   session.name = {std::move(options.group), Rank(options.rank)};
   session.ranks = options.ranks;
   session.location = std::move(options.location);
-  if (session.location.host.empty()) session.location.host = MachineIdentity();
+  if (session.location.host.empty()) {
+    session.location.host = MachineIdentity();
+    if (session.location.host_name.empty()) session.location.host_name = HostName();
+  }
   session.endpoints = data_plane.endpoints();
   session.spot = options.spot;
   session.offload_limit_bytes = options.offload_limit_bytes;
@@ -153,6 +156,7 @@ absl::StatusOr<WeightBuffer> Client::Register(std::vector<Tensor> tensors,
   const BindingOptions binding_options{options.segment_bytes, options.checksums};
   TH_ASSIGN_OR_RETURN(TensorBinding binding, BindTensors(std::move(tensors), binding_options));
   TH_RETURN_IF_ERROR(FindDeviceMemory(ProcessMemoryDevices().get(), &binding));
+  TH_RETURN_IF_ERROR(CheckReadable(binding));
   auto buffer = std::make_shared<WeightBuffer::Impl>();
   buffer->membership = impl_->membership;
   TH_ASSIGN_OR_RETURN(buffer->buffer,

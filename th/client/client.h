@@ -81,7 +81,11 @@ class Client {
   Client& operator=(const Client&) = delete;
 
   // INVALID_ARGUMENT naming the tensor: duplicate name, strides, overlapping storages, null data,
-  // sizes that disagree. Tensors at the same address with the same size are taken as aliases.
+  // sizes that disagree, memory that cannot be read (not mapped, PROT_NONE, of a file that shrank).
+  // Memory of the host that this process can read is taken, whether private, shared or of a file,
+  // and GPU memory where the process has loaded the CUDA driver; what is unmapped later is not
+  // noticed. Reads /proc/self/maps: a millisecond for 1,000 mappings. Tensors at the same address
+  // with the same size are taken as aliases.
   absl::StatusOr<WeightBuffer> Register(std::vector<Tensor> tensors, RegisterOptions options = {});
 
   // Until `version` is published, at most so long. DEADLINE_EXCEEDED saying why it is not there

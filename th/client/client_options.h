@@ -1,4 +1,4 @@
-// What a client says of itself and its process when it joins.
+// The options with which a client joins: of its own, and of its process.
 //
 //   TH_ASSIGN_OR_RETURN(auto hub, th::Client::Join({.server = "10.0.0.1:7077", .run = "r1",
 //                                                   .model = "qwen3-8b", .group = "rollout-3",

@@ -122,6 +122,10 @@ std::string MachineIdentity() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string boot_id;
   if (file >> boot_id) return boot_id;
+  return HostName();
+}
+
+std::string HostName() {
   std::array<char, 256> name{};
   return gethostname(name.data(), name.size() - 1) == 0 ? std::string(name.data()) : "";
 }

@@ -1,6 +1,6 @@
-// Who may use the memory of a membership's buffers: which buffers are asleep, and which one thread
-// at a time has claimed for itself, so that no verb begins and nobody else changes the memory
-// meanwhile.
+// The claims on the memory of a membership's buffers: which buffers are asleep, and which one
+// thread at a time has claimed for itself, so that no verb begins and nobody else changes the
+// memory meanwhile.
 //
 // Not thread-safe: the membership's lock guards it.
 #ifndef TH_CLIENT_MEMORY_CLAIMS_H_

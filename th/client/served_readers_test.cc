@@ -35,7 +35,7 @@ class ServedReadersTest : public ::testing::Test {
     readers_.Ask({.transfer = transfer, .buffer = kBuffer},
                  [this](Admission admission) { answers_.push_back(std::move(admission)); });
   }
-  // What the session decides; the answer is given at once.
+  // The session decides; the answer is given at once.
   void Decide(TransferId transfer, absl::Status status) {
     auto answer = readers_.Decided({transfer, std::move(status), BufferGeneration(3)},
                                    [this](BufferId) { return buffer_; });

@@ -1,6 +1,7 @@
 #include "th/client/tensor_binding.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -9,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "th/memory/readable_memory.h"
 #include "th/status/status_macros.h"
 #include "th/text/utf8.h"
 
@@ -184,6 +186,24 @@ absl::Status FindDeviceMemory(MemoryDevices* devices, TensorBinding* binding) {
   TH_ASSIGN_OR_RETURN(binding->device, devices->Register(regions));
   binding->regions = std::move(regions);
   return absl::OkStatus();
+}
+
+absl::Status CheckReadable(const TensorBinding& binding) {
+  const ShardLayout& layout = *binding.layout;
+  std::vector<MemoryRange> ranges;
+  ranges.reserve(binding.storages.size());
+  for (size_t i = 0; i < binding.storages.size(); ++i) {
+    const bool of_device =
+        !binding.regions.empty() && binding.regions[i].kind == MemoryKind::kDevice;
+    ranges.push_back({binding.storages[i], of_device ? 0 : layout.storages()[i].bytes});
+  }
+  const std::optional<UnreadableRange> found = FindUnreadable(ranges);
+  if (!found.has_value()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "tensor ", Quoted(layout.tensors()[layout.storages()[found->index].tensor].name),
+      " cannot be read: ", found->why,
+      "; give memory of the host that this process can read, or of a GPU in a process that has "
+      "loaded the CUDA driver"));
 }
 
 }  // namespace th

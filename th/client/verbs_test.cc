@@ -1,6 +1,8 @@
 // Verbs in the wrong state, bad requests, rebinding, asynchronous calls.
 #include "th/client/client.h"
 
+#include <sys/mman.h>
+
 #include <string>
 #include <thread>
 
@@ -15,6 +17,7 @@
 namespace th {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::th::testing::IsOk;
 using ::th::testing::kPatience;
@@ -228,6 +231,34 @@ TEST(VerbsTest, ARefusedAsynchronousCallTellsItsCallbackToo) {
   });
   ASSERT_TRUE(done.WaitForNotificationWithTimeout(kPatience));
   EXPECT_THAT(result, StatusIs(absl::StatusCode::kFailedPrecondition));
+}
+
+// As a CUDA pointer is without the driver, and memory that was freed.
+TEST(VerbsTest, MemoryThatCannotBeReadIsRefusedWithTheTensorsName) {
+  constexpr size_t kPage = 4096;
+  TestServer server;
+  Worker trainer = Worker::Make(server, "trainer");
+  void* const pages =
+      mmap(nullptr, 2 * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(pages, MAP_FAILED);
+  Tensor tensor;
+  tensor.name = "layers.7.weight";
+  tensor.dtype = DType::kU8;
+  tensor.shape = {2 * kPage};
+  tensor.data = pages;
+  ASSERT_EQ(mprotect(static_cast<char*>(pages) + kPage, kPage, PROT_NONE), 0);
+  EXPECT_THAT(trainer.client->Register({tensor}, {.name = "other"}).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("layers.7.weight"), HasSubstr("PROT_NONE"))));
+  ASSERT_EQ(mprotect(static_cast<char*>(pages) + kPage, kPage, PROT_READ), 0);
+  auto registered = trainer.client->Register({tensor}, {.name = "other"});
+  EXPECT_OK(registered);
+  ASSERT_EQ(munmap(static_cast<char*>(pages) + kPage, kPage), 0);
+  EXPECT_THAT(registered->Rebind({tensor}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("layers.7.weight"), HasSubstr("nothing is mapped"))));
+  registered = absl::CancelledError("the buffer goes before its memory");
+  munmap(pages, kPage);
 }
 
 }  // namespace

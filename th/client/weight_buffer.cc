@@ -242,6 +242,7 @@ absl::Status WeightBuffer::Rebind(const std::vector<Tensor>& tensors) {
                      FirstDifference(*binding.layout, *buffer.layout())));
   }
   TH_RETURN_IF_ERROR(FindDeviceMemory(ProcessMemoryDevices().get(), &binding));
+  TH_RETURN_IF_ERROR(CheckReadable(binding));
   return impl_->membership->Rebind(buffer, binding);
 }
 
@@ -287,6 +288,7 @@ absl::Status WeightBuffer::Wake() {
         TensorBinding binding{.layout = buffer.layout(), .storages = std::move(storages)};
         TH_RETURN_IF_ERROR(FindDeviceMemory(ProcessMemoryDevices().get(), &binding));
         TH_RETURN_IF_ERROR(CheckIsMapped(before, binding));
+        TH_RETURN_IF_ERROR(CheckReadable(binding));
         return binding;
       });
 }

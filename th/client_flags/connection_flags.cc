@@ -1,6 +1,10 @@
 #include "th/client_flags/connection_flags.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <climits>
+#include <cstdlib>
 #include <functional>
 #include <utility>
 
@@ -112,7 +116,29 @@ std::string InFlags(absl::string_view text) {
   return reported;
 }
 
+// The same check of a flag that may come from the environment: whoever gave no flag is told where
+// the value comes from.
+CLI::Validator OrOf(const std::string& variable, CLI::Validator check) {
+  const std::string shown = check.get_description();
+  return CLI::Validator(
+      [variable, check = std::move(check)](std::string& text) {
+        std::string why = check(text);
+        const char* const set = std::getenv(variable.c_str());
+        if (!why.empty() && set != nullptr && set == text) {
+          absl::StrAppend(&why, " (the environment sets ", variable, " to it)");
+        }
+        return why;
+      },
+      shown);
+}
+
 }  // namespace
+
+std::string GroupOfThisProcess(const std::string& what) {
+  char host[HOST_NAME_MAX + 1] = "";
+  gethostname(host, sizeof(host) - 1);
+  return absl::StrCat(what, "-", host, "-", getpid());
+}
 
 absl::StatusOr<std::unique_ptr<Controller>> ConnectionFlags::Connect() const {
   return Controller::Connect(
@@ -122,13 +148,16 @@ absl::StatusOr<std::unique_ptr<Controller>> ConnectionFlags::Connect() const {
 void AddConnectionFlags(CLI::App* app, ConnectionFlags* flags) {
   app->add_option("--server", flags->server,
                   "HOST:PORT of the reference server, or several of one cluster with commas")
-      ->check(IsServerList())
+      ->envname("TH_SERVER")
+      ->check(OrOf("TH_SERVER", IsServerList()))
       ->capture_default_str();
   app->add_option("--run", flags->run, "the run that the model belongs to")
-      ->check(IsName("run"))
+      ->envname("TH_RUN")
+      ->check(OrOf("TH_RUN", IsName("run")))
       ->capture_default_str();
   app->add_option("--model", flags->model, "the model's name within the run")
-      ->check(IsName("model"))
+      ->envname("TH_MODEL")
+      ->check(OrOf("TH_MODEL", IsName("model")))
       ->capture_default_str();
   AddDurationFlag(app, "--connect-timeout", &flags->connect_timeout, kConnectTimeouts,
                   "how long to try to reach the server, like 5s");

@@ -27,7 +27,8 @@ struct ConnectionFlags {
   absl::StatusOr<std::unique_ptr<Controller>> Connect() const;
 };
 
-// --server, --run, --model, --connect-timeout. `flags` outlives the parse.
+// --server, --run, --model, --connect-timeout. `flags` outlives the parse. Without the flag the
+// environment's TH_SERVER, TH_RUN and TH_MODEL stand, unless they are empty.
 void AddConnectionFlags(CLI::App* app, ConnectionFlags* flags);
 
 // The further flags of a process that joins.
@@ -51,6 +52,9 @@ struct MemberFlags {
   // exclude each other; a location that is none.
   absl::StatusOr<ClientOptions> ToClientOptions(const ConnectionFlags& connection) const;
 };
+
+// "follower-HOST-PID": the name of a group of this process alone.
+std::string GroupOfThisProcess(const std::string& what);
 
 // --group, --location, --data-address, --data-threads, --rate, --transports, --transport-strict,
 // --attach-limit, --rdma-devices, --rdma-registered-limit.

@@ -80,6 +80,60 @@ TEST(ExplainJoinTest, NamesFlagsWhereTheClientNamesItsOptions) {
   EXPECT_TRUE(absl::IsFailedPrecondition(joined));
 }
 
+// Sets a variable of the environment while it lives.
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
+  ~Variable() { unsetenv(name_); }
+
+ private:
+  const char* const name_;
+};
+
+// As `arguments` and the environment say. Throws what CLI11 refuses.
+ConnectionFlags ConnectionOf(std::vector<std::string> arguments) {
+  CLI::App app("a program");
+  ConnectionFlags flags;
+  AddConnectionFlags(&app, &flags);
+  std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes a list
+  app.parse(arguments);
+  return flags;
+}
+
+TEST(ConnectionFlagsTest, TheEnvironmentStandsWhereNoFlagIsGiven) {
+  const Variable server("TH_SERVER", "10.0.0.1:7077"), run("TH_RUN", "r7"), model("TH_MODEL", "m7");
+  const ConnectionFlags flags = ConnectionOf({"--run", "mine"});
+  EXPECT_EQ(flags.server, "10.0.0.1:7077");
+  EXPECT_EQ(flags.run, "mine");
+  EXPECT_EQ(flags.model, "m7");
+}
+
+TEST(ConnectionFlagsTest, AnEmptyVariableIsNone) {
+  const Variable run("TH_RUN", "");
+  EXPECT_EQ(ConnectionOf({}).run, ConnectionFlags().run);
+}
+
+TEST(ConnectionFlagsTest, AVariableThatIsNoValueIsRefusedByItsName) {
+  const Variable run("TH_RUN", "a run");
+  try {
+    ConnectionOf({});
+    ADD_FAILURE();
+  } catch (const CLI::ValidationError& refused) {
+    EXPECT_THAT(refused.what(), HasSubstr("--run"));
+    EXPECT_THAT(refused.what(), HasSubstr("the environment sets TH_RUN to it"));
+  }
+  EXPECT_EQ(ConnectionOf({"--run", "good"}).run, "good");
+}
+
+TEST(ConnectionFlagsTest, TheHelpNamesTheVariables) {
+  CLI::App app("a program");
+  ConnectionFlags flags;
+  AddConnectionFlags(&app, &flags);
+  for (const char* variable : {"TH_SERVER", "TH_RUN", "TH_MODEL"}) {
+    EXPECT_THAT(app.help(), HasSubstr(variable));
+  }
+}
+
 TEST(MemberFlagsTest, ADurationIsTakenWithItsUnitWithinItsBounds) {
   CLI::App app("a program");
   ConnectionFlags flags;

@@ -51,6 +51,31 @@ CheckpointTensor Floats(const std::string& name, const std::vector<float>& value
   return tensor;
 }
 
+TEST_F(CheckpointTest, WhatAKilledProcessLeftIsRemoved) {
+  const std::string left = In("m.unfinished-a1B2c3");
+  std::filesystem::create_directories(left + "/more");
+  EXPECT_TRUE(RemoveIfUnfinished(left));
+  EXPECT_FALSE(std::filesystem::exists(left));
+}
+
+TEST_F(CheckpointTest, WhatIsBeingWrittenOrIsNoLeftoverStays) {
+  const std::vector<float> a(1000, 1);
+  int seen = 0;
+  const auto look = [&] {
+    for (const std::string& name : Left()) {
+      ++seen;
+      EXPECT_FALSE(RemoveIfUnfinished(In(name))) << name;
+    }
+    return false;
+  };
+  ASSERT_OK(WriteCheckpoint(In("m"), {Floats("a", a)}, {.cancelled = look}));
+  EXPECT_GT(seen, 0);
+  EXPECT_FALSE(RemoveIfUnfinished(In("m")));
+  std::filesystem::create_directory(In("m.unfinished-toolong"));
+  EXPECT_FALSE(RemoveIfUnfinished(In("m.unfinished-toolong")));
+  EXPECT_OK(CheckpointFolder::Open(In("m")));
+}
+
 TEST_F(CheckpointTest, OneFileReadsBack) {
   const std::vector<float> a = {1, 2, 3};
   const std::vector<float> b = {4};

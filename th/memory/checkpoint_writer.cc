@@ -136,6 +136,28 @@ absl::Status WriteInto(const std::string& folder, const std::vector<FileTensors>
   return self.Sync();
 }
 
+constexpr absl::string_view kUnfinished = ".unfinished-";
+constexpr absl::string_view kRandomPart = "XXXXXX";  // of mkdtemp
+// Another process that cleans up may take a folder in the moment between its making and its lock.
+constexpr int kUnfinishedTries = 8;
+
+// A new folder beside `folder`, open and locked: a lock that nobody holds any more tells that the
+// process which wrote there has gone.
+absl::StatusOr<FileDescriptor> MakeUnfinished(const std::string& folder) {
+  for (int i = 0;; ++i) {
+    std::string path = absl::StrCat(folder, kUnfinished, kRandomPart);
+    if (mkdtemp(path.data()) == nullptr) return FileError("create", path, errno);
+    absl::StatusOr<FileDescriptor> made = FileDescriptor::OpenFolder(path);
+    // Without locks nobody removes it.
+    if (made.ok() && (made->TryLock() || errno != EWOULDBLOCK) && access(path.c_str(), F_OK) == 0) {
+      return made;
+    }
+    if (i >= kUnfinishedTries) {
+      return absl::AbortedError(absl::StrCat(path, " was removed by another process"));
+    }
+  }
+}
+
 absl::Status PublishFolder(const std::string& written, const std::string& folder,
                            const std::string& parent) {
   if (chmod(written.c_str(), 0755) != 0) return FileError("set the mode of", written, errno);
@@ -188,8 +210,8 @@ absl::Status WriteCheckpoint(const std::string& path, absl::Span<const Checkpoin
   if (const uint64_t free = FreeBytes(parent); free < needed)
     return DiskFull(folder, needed, free, "");
 
-  std::string unfinished = absl::StrCat(folder, ".unfinished-XXXXXX");
-  if (mkdtemp(unfinished.data()) == nullptr) return FileError("create", unfinished, errno);
+  TH_ASSIGN_OR_RETURN(const FileDescriptor lock, MakeUnfinished(folder));
+  const std::string& unfinished = lock.path();
   absl::Status status = WriteInto(unfinished, files, plans, options.cancelled);
   if (status.ok()) status = PublishFolder(unfinished, folder, parent);
   if (status.ok()) return status;
@@ -198,6 +220,18 @@ absl::Status WriteCheckpoint(const std::string& path, absl::Span<const Checkpoin
   if (absl::IsResourceExhausted(status))
     return DiskFull(folder, needed, free_then, std::string(status.message()));
   return status;
+}
+
+bool RemoveIfUnfinished(const std::string& path) {
+  const size_t mark = absl::string_view(path).rfind(kUnfinished);
+  const bool named_so = mark != absl::string_view::npos &&
+                        path.size() == mark + kUnfinished.size() + kRandomPart.size();
+  if (!named_so) return false;
+  const absl::StatusOr<FileDescriptor> folder = FileDescriptor::OpenFolder(path);
+  if (!folder.ok() || !folder->TryLock()) return false;
+  std::error_code error;
+  std::filesystem::remove_all(path, error);
+  return !error;
 }
 
 }  // namespace th

@@ -1,6 +1,7 @@
 #include "th/memory/file_descriptor.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -118,6 +119,8 @@ absl::Status FileDescriptor::Write(const void* from, uint64_t bytes) const {
   }
   return absl::OkStatus();
 }
+
+bool FileDescriptor::TryLock() const { return flock(fd_, LOCK_EX | LOCK_NB) == 0; }
 
 absl::Status FileDescriptor::Sync() const {
   if (fsync(fd_) != 0) return FileError("sync", path_, errno);

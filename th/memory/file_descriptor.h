@@ -32,6 +32,9 @@ class FileDescriptor {
   absl::Status ReadAt(uint64_t offset, void* to, uint64_t bytes) const;
   absl::Status Write(const void* from, uint64_t bytes) const;
   absl::Status Sync() const;
+  // Locks it alone, as long as it is open. False: another process has it, or the file system has no
+  // locks.
+  bool TryLock() const;
 
  private:
   static absl::StatusOr<FileDescriptor> Open(std::string path, int flags);

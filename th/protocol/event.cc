@@ -28,6 +28,11 @@ std::string EventSuffix(EventId event) {
   return event.empty() ? "" : absl::StrCat(" event=", event.ToString());
 }
 
+std::string EventTimeText(absl::Time at) {
+  if (at == absl::UnixEpoch()) return "";
+  return absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", at, absl::UTCTimeZone());
+}
+
 absl::string_view EventKindName(EventKind kind) {
   switch (kind) {
     case EventKind::kNone:
@@ -72,6 +77,8 @@ absl::string_view EventKindName(EventKind kind) {
       return "retained version at risk";
     case EventKind::kTransportPassedOver:
       return "transport passed over";
+    case EventKind::kConnectionsRefused:
+      return "connections refused";
   }
   return "event";
 }

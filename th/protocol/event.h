@@ -80,9 +80,13 @@ enum class EventKind : uint8_t {
   kRetentionAtRisk = 19,  // its last replica has a notice: who asks by then saves it
   // For a reason that the group had not at its last update.
   kTransportPassedOver = 20,
+  kConnectionsRefused = 21,  // by the server, which has no file descriptor left for them
 };
 // "update began"; "event" for what this build does not know.
 absl::string_view EventKindName(EventKind kind);
+
+// "2026-11-26T18:30:00.125Z" (RFC 3339, UTC); "" where the server told no time.
+std::string EventTimeText(absl::Time at);
 
 // One thing that happened, as the server remembers it.
 struct RecentEvent {
@@ -90,6 +94,9 @@ struct RecentEvent {
   EventId id;
   EventKind kind = EventKind::kNone;
   absl::Duration age;
+  // By the server's clock: wall time at its start, moved on steadily. The epoch of Unix: a server
+  // that tells none.
+  absl::Time at = absl::UnixEpoch();
   ModelKey key;
   std::string who;   // "rollout-3/1", a group, or empty
   std::string what;  // for people

@@ -48,10 +48,15 @@ TEST(EventIdTest, AssignmentsOfOneOperationRise) {
 }
 
 TEST(EventKindTest, EachHasANameOfItsOwn) {
-  for (int kind = 1; kind <= static_cast<int>(EventKind::kTransportPassedOver); ++kind) {
+  for (int kind = 1; kind <= static_cast<int>(EventKind::kConnectionsRefused); ++kind) {
     EXPECT_NE(EventKindName(static_cast<EventKind>(kind)), "event") << kind;
   }
   EXPECT_EQ(EventKindName(static_cast<EventKind>(200)), "event");
+}
+
+TEST(EventTimeTest, IsInUtcWithMilliseconds) {
+  EXPECT_EQ(EventTimeText(absl::FromUnixMillis(1'700'000'000'125)), "2023-11-14T22:13:20.125Z");
+  EXPECT_EQ(EventTimeText(absl::UnixEpoch()), "");
 }
 
 }  // namespace

@@ -106,6 +106,7 @@ void SendSources(Turn& turn, Buffer& buffer) {
 // Another assignment than the fill's first.
 void NoteReroute(Turn& turn, const Buffer& buffer) {
   const Shard& shard = *buffer.shard;
+  ++OperationOf(buffer).participants.at(RankOf(buffer)).update().reroutes;
   std::string names;
   for (const BufferAddress& source : SourcesOf(shard, buffer.address)) {
     auto found = shard.holders.find(source);

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -338,6 +339,68 @@ TEST_F(CostsTest, FiguresCountVersionsAndReplicasByState) {
   EXPECT_EQ(figures[0].replicas,
             (std::map<std::string, uint64_t>{{"filling", 1}, {"idle", 0}, {"published", 1}}));
   EXPECT_EQ(figures[0].totals, totals());
+}
+
+TEST_F(CostsTest, UpdatesAndStallsAreInHistograms) {
+  hub_.Advance(absl::Seconds(2));
+  Done(GoodCost());  // 37 ms of the rank's
+  const ModelFigures figures = hub_.registry().Figures().at(0);
+  EXPECT_EQ(figures.update_seconds.sum, absl::Seconds(2));
+  EXPECT_THAT(figures.update_seconds.counts, ElementsAre(0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0));
+  EXPECT_EQ(figures.stall_seconds.sum, absl::Milliseconds(37));
+  EXPECT_THAT(figures.stall_seconds.counts, ElementsAre(0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0));
+}
+
+TEST_F(CostsTest, AnUpdateThatFailsIsAStallOfItsRanksAndCountsItsReroutes) {
+  const AssignSources first = rollout_.Heard<AssignSources>();
+  rollout_.assignment = first.assignment;
+  TestRank other = Rollout(hub_, "other");
+  other.Update();
+  other.FillWhole();
+  rollout_.Report(first.sources.at(0), SourceFailure::kStalled, "silent for 0.5 s");
+  rollout_.Heard<AssignSources>();
+  EXPECT_EQ(totals().fill.reroutes, 0u);
+  const uint64_t before = hub_.registry().Figures().at(0).stall_seconds.counts.back();
+  hub_.Advance(absl::Seconds(1));
+  rollout_.Fail(absl::CancelledError("enough"));
+  EXPECT_EQ(totals().fill.reroutes, 1u);
+  EXPECT_EQ(before, 0u);
+  EXPECT_EQ(hub_.registry().Figures().at(0).stall_seconds.counts[5], 1u);  // up to 1 s
+}
+
+TEST_F(CostsTest, FiguresSayHowFarGroupsAreBehindAndWhenTheyPublished) {
+  const auto of = [&](const std::string& name) {
+    const ModelFigures figures = hub_.registry().Figures().at(0);
+    for (const GroupFigures& group : figures.groups) {
+      if (group.group == name) return group;
+    }
+    return GroupFigures();
+  };
+  EXPECT_EQ(of("rollout").versions_behind, 1u) << "it fills step-1 and holds none";
+  EXPECT_EQ(of("rollout").published_at, std::nullopt);
+  EXPECT_EQ(of("trainer").versions_behind, 0u);
+  const std::optional<absl::Time> published = of("trainer").published_at;
+  ASSERT_TRUE(published.has_value());
+  Done(GoodCost());
+  EXPECT_EQ(of("rollout").versions_behind, 0u);
+  hub_.Advance(absl::Seconds(1));
+  trainer_.Unpublish();
+  trainer_.Done();
+  trainer_.Publish("step-2");
+  EXPECT_EQ(of("rollout").versions_behind, 1u);
+  EXPECT_EQ(of("trainer").published_at, *published + absl::Seconds(1));
+  EXPECT_EQ(hub_.registry().Figures().at(0).most_versions_behind, 1u);
+}
+
+TEST_F(CostsTest, GroupsBeyondTheLimitAreCountedOnly) {
+  std::vector<std::unique_ptr<TestRank>> ranks;
+  for (size_t i = 0; i < kMaxGroupFiguresOfModel; ++i) {
+    ranks.push_back(std::make_unique<TestRank>(hub_, absl::StrCat("g", i), 0, 1));
+    ranks.back()->JoinAndRegister();
+  }
+  const ModelFigures figures = hub_.registry().Figures().at(0);
+  EXPECT_EQ(figures.groups.size(), kMaxGroupFiguresOfModel);
+  EXPECT_EQ(figures.groups_left_out, 2u);
 }
 
 TEST_F(CostsTest, ARetainedVersionThatIsDroppedIsNoted) {

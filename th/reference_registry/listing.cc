@@ -193,6 +193,23 @@ CatalogModel ListModel(const RegistryState& state, const Model& model, absl::Tim
   return listed;
 }
 
+void ListGroups(const Model& model, size_t most, ModelFigures& figures) {
+  std::vector<VersionSequence> published;  // rising
+  for (const auto& [sequence, version] : model.versions) {
+    if (version.phase == VersionPhase::kPublished) published.push_back(sequence);
+  }
+  for (const auto& [name, group] : model.groups) {
+    const auto newer = std::upper_bound(published.begin(), published.end(), group.came_to);
+    const auto behind = static_cast<uint64_t>(published.end() - newer);
+    figures.most_versions_behind = std::max(figures.most_versions_behind, behind);
+    if (figures.groups.size() < most) {
+      figures.groups.push_back({name, behind, group.published_at});
+    } else {
+      ++figures.groups_left_out;
+    }
+  }
+}
+
 }  // namespace
 
 absl::string_view ReplicaPhaseName(const RegistryState& state, const ModelKey& key,
@@ -219,8 +236,14 @@ Catalog ListCatalog(const RegistryState& state, const std::string& run, const st
 std::vector<ModelFigures> ListFigures(const RegistryState& state) {
   std::vector<ModelFigures> figures;
   figures.reserve(state.models.size());
+  size_t groups_left = kMaxGroupFigures;
   for (const auto& [key, model] : state.models) {
-    ModelFigures& one = figures.emplace_back(ModelFigures{.key = key, .totals = model.totals});
+    ModelFigures& one = figures.emplace_back(ModelFigures{.key = key,
+                                                          .totals = model.totals,
+                                                          .update_seconds = model.update_seconds,
+                                                          .stall_seconds = model.stall_seconds});
+    ListGroups(model, std::min(kMaxGroupFiguresOfModel, groups_left), one);
+    groups_left -= one.groups.size();
     for (const auto& [sequence, version] : model.versions) {
       if (version.phase != VersionPhase::kWithdrawn) ++one.versions;
     }

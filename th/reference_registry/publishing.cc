@@ -326,6 +326,7 @@ absl::Status Complete(Turn& turn, Replica& replica, Transaction& transaction) {
   Note(turn, model.key, {EventKind::kPublished, transaction.event, replica.group->name},
        version->info.ToString());
   Hold(turn, replica, *version, further);
+  replica.group->published_at = turn.now;
   ReleaseLetGo(turn, replica, transaction.number);
   FinishOperation(turn, replica, transaction.number, {.version = version->info});
   if (further) SendRoots(turn, replica);

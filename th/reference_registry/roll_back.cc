@@ -76,6 +76,18 @@ void Withdraw(Turn& turn, Version& version, const VersionInfo& target, const Gro
   }
 }
 
+// True when the model was rolled back to `target` last and nothing has come since: another
+// roll-back to it would withdraw nothing, and only send every worker into one more lineage.
+bool IsBackAlready(const Model& model, VersionSequence target) {
+  const DurableModel& durable = model.durable;
+  if (durable.roll_backs.empty() || durable.roll_backs.back().to != target) return false;
+  if (durable.roll_backs.back().lineage != durable.lineage || durable.high_water != target) {
+    return false;
+  }
+  return std::all_of(model.versions.upper_bound(target), model.versions.end(),
+                     [](const auto& one) { return one.second.phase == VersionPhase::kWithdrawn; });
+}
+
 }  // namespace
 
 absl::StatusOr<const Version*> FindPublished(const RegistryState& state, const ModelKey& key,
@@ -104,6 +116,8 @@ absl::Status RollBackModel::CanApply(const RegistryState& state) const {
 VersionInfo RollBackModel::Apply(Turn& turn) const {
   const VersionInfo target = (*FindPublished(turn.state, key, command.to))->info;
   Model& model = *FindModel(turn.state, key);
+  // A rank that asks means its own group too, which goes on in the lineage that this begins.
+  if (caller == nullptr && IsBackAlready(model, target.sequence)) return target;
   EndOperations(turn, model, target.sequence, target);
   std::vector<Version*> later;
   for (auto it = model.versions.upper_bound(target.sequence); it != model.versions.end(); ++it) {

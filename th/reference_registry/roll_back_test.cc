@@ -92,6 +92,25 @@ TEST_F(RollBackTest, AReplicaThatHasTheWithdrawnVersionMovesBack) {
   EXPECT_EQ(finished.lineage, Lineage(1));
 }
 
+TEST_F(RollBackTest, ARepetitionBeginsNoFurtherLineage) {
+  ASSERT_OK(hub_.Command(To("step-1", "first")).status);
+  const CommandFinished again = hub_.Command(To("step-1", "second"));
+  ASSERT_OK(again.status);
+  EXPECT_EQ(again.version.label.text(), "step-1");
+  EXPECT_EQ(again.lineage, Lineage(1));
+  EXPECT_EQ(hub_.model().roll_backs.size(), 1u);
+}
+
+TEST_F(RollBackTest, ARepetitionAfterALaterVersionWithdrawsThatOne) {
+  ASSERT_OK(hub_.Command(To("step-1", "first")).status);
+  TestRank later(hub_, "trainer-3", 0, 1);
+  later.JoinAndRegister();
+  later.Publish("step-3");
+  ASSERT_OK(later.Finished().status);
+  EXPECT_EQ(hub_.Command(To("step-1", "second")).lineage, Lineage(2));
+  EXPECT_EQ(later.Heard<PublicationRefused>().status.code(), absl::StatusCode::kAborted);
+}
+
 TEST_F(RollBackTest, PublishesOfTheOldLineageAreRefusedUntilTheWorkerJoinsAgain) {
   ASSERT_OK(hub_.Command(To("step-1")).status);
   second_.Publish("step-3");

@@ -74,6 +74,7 @@ void FailLost(Turn& turn, const Buffer& loser, const Transaction& transaction) {
 void Commit(Turn& turn, Replica& replica, VersionSequence version) {
   if (replica.role == BufferRole::kStreaming) {
     for (auto& [rank, buffer] : replica.buffers) ClearContent(turn, *buffer);
+    replica.group->came_to = version;
     return SetPhase(turn, replica, ReplicaPhase::kIdle);
   }
   for (auto& [rank, buffer] : replica.buffers) CommitContent(*buffer);

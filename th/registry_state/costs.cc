@@ -164,15 +164,20 @@ void CountRankDone(Turn& turn, Buffer& buffer, const Transaction& transaction,
   }
   if (UpdateParticipant* update = participant.if_update()) {
     NoteTransports(turn, buffer, TransportsUsed::Of(cost.fill), transaction.event);
+    model.stall_seconds.Record(cost.resolve + cost.queue + cost.transfer + cost.verify);
     return AddUpdate(cost, model.totals, *update);
   }
   ++model.totals.drains;
+  model.stall_seconds.Record(cost.queue);
   StallOf(model.totals, StallPhase::kDrain) += cost.queue;
 }
 
 void CountMoved(Turn& turn, const Replica& replica, const Transaction& transaction) {
   ModelTotals& totals = replica.group->model->totals;
   ++totals.moves;
+  if (!IsHostCopy(replica.role)) {
+    replica.group->model->update_seconds.Record(turn.now - transaction.started);
+  }
   uint64_t from_publisher = 0, from_relays = 0;
   for (const auto& [rank, participant] : transaction.participants) {
     const UpdateParticipant& update = participant.update();
@@ -198,6 +203,9 @@ void CountFailed(Turn& turn, const Replica& replica, const Transaction& transact
     // Those that were done have told the rest themselves.
     const absl::Time since = participant.done_at().value_or(transaction.started);
     StallOf(totals, StallPhase::kFailed) += turn.now - since;
+    replica.group->model->stall_seconds.Record(turn.now - since);
+    const UpdateParticipant* const update = participant.if_update();
+    if (update != nullptr && !update->done_at.has_value()) totals.fill.reroutes += update->reroutes;
   }
 }
 

@@ -364,6 +364,8 @@ void SetPhase(Turn& turn, Replica& replica, ReplicaPhase phase, VersionSequence 
   LeaveSiteSeeding(replica);
   replica.phase = phase;
   replica.version = version;
+  const bool in_use = phase == ReplicaPhase::kHolding && !IsTemporary(replica.role);
+  if (in_use) replica.group->came_to = version;
   if (phase == ReplicaPhase::kFilling) JoinSiteSeeding(turn, replica);
   for (auto& [rank, buffer] : replica.buffers) Reindex(turn, *buffer);
 }

@@ -13,6 +13,7 @@
 #include "th/identifiers/identifiers.h"
 #include "th/protocol/lease.h"
 #include "th/protocol/messages.h"
+#include "th/registry_state/seconds_histogram.h"
 #include "th/scheduler/scheduler.h"
 
 namespace th {
@@ -160,12 +161,30 @@ struct RegistryEffects {
   std::vector<RegistryEvent> events;
 };
 
+// A group's, of those that `ModelFigures` has.
+struct GroupFigures {
+  std::string group;
+  // The published versions that are newer than the one that it came to last, all of them where it
+  // has come to none.
+  uint64_t versions_behind = 0;
+  std::optional<absl::Time> published_at;  // last, in this epoch of the server
+  friend bool operator==(const GroupFigures&, const GroupFigures&) = default;
+};
+// The groups with figures of their own: of one model, by name, and of all models together.
+inline constexpr size_t kMaxGroupFiguresOfModel = 256;
+inline constexpr size_t kMaxGroupFigures = 4'096;
+
 // A model in figures, for /metrics: what does not grow with its ranks.
 struct ModelFigures {
   ModelKey key;
   uint64_t versions = 0;                     // withdrawn ones left out
   std::map<std::string, uint64_t> replicas;  // by CatalogReplica::state, "idle" among them
   ModelTotals totals;
+  SecondsHistogram update_seconds;  // of group updates that moved, from the first rank's call
+  SecondsHistogram stall_seconds;   // of one rank in one update or unpublish
+  std::vector<GroupFigures> groups;
+  uint64_t groups_left_out = 0;       // beyond the limits
+  uint64_t most_versions_behind = 0;  // of any group, those that are left out too
 };
 
 // Counters since the start, for /metrics.

@@ -287,9 +287,9 @@ struct Replica {
   std::string buffer_name;
   std::string form;
   BufferRole role = BufferRole::kPrimary;  // host copies are in model->offloads
-  bool unwanted = false;                   // kSiteCopy: its group has asked for another version since
-  bool released = false;                   // its ranks were told that it may go
-  std::string fills_in;  // the site in whose site_seedings it is; only while it is filling
+  bool unwanted = false;  // kSiteCopy: its group has asked for another version since
+  bool released = false;  // its ranks were told that it may go
+  std::string fills_in;   // the site in whose site_seedings it is; only while it is filling
   std::optional<SiteCopyReservation>
       reservation;  // its `until` is a deadline in RegistryState::deadlines
   // The copy that its last result asks for has to be registered by then; past: none is awaited.
@@ -323,6 +323,10 @@ struct Group {
   // The generation is one of another state, of this epoch; 0: it is this state's own.
   EpochId counts_as_in;
   std::map<std::string, Replica> replicas;  // by buffer name
+  // For people alone: the version that its ranks came to last, by a publish or an update, and when
+  // it published last in this epoch.
+  VersionSequence came_to;
+  std::optional<absl::Time> published_at;
 };
 
 // ---------------------------------------------------------------------------------------------
@@ -378,7 +382,7 @@ enum class VersionPhase : uint8_t { kPublishing = 1, kPublished = 2, kWithdrawn 
 // A form of a version on its way into one site: see seeding.h.
 struct SiteSeeding {
   absl::btree_set<ReplicaId> filling;  // replicas of whole groups whose ranks are all in the site
-  ReplicaId reserved_by;               // the last that got a SiteCopyReservation, which it has; 0: none
+  ReplicaId reserved_by;  // the last that got a SiteCopyReservation, which it has; 0: none
 };
 struct SiteSeedingKey {
   std::string form;
@@ -425,6 +429,8 @@ struct Model {
   absl::flat_hash_map<std::string, CommandFinished> commands;
   std::deque<std::string> command_order;  // oldest first; the same keys
   ModelTotals totals;                     // see costs.h
+  SecondsHistogram update_seconds;        // likewise
+  SecondsHistogram stall_seconds;
 };
 
 // ---------------------------------------------------------------------------------------------

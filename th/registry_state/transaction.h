@@ -39,6 +39,9 @@ struct UpdateParticipant {
   // Received bytes by the rank's own count at `done_at`; the group's metrics and copies use them.
   uint64_t from_publisher_bytes = 0;
   uint64_t from_relays_bytes = 0;
+  // Given other sources in mid-fill, by the server's count; the rank's own count comes with
+  // RankDone.
+  uint64_t reroutes = 0;
 };
 
 struct Participant {

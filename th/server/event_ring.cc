@@ -49,6 +49,7 @@ RecentEvents EventRing::Find(const EventFilter& filter, absl::Time now) const {
   for (const Entry* entry : found) {
     answer.events.push_back(entry->event);
     answer.events.back().age = now - entry->at;
+    answer.events.back().at = entry->at;
   }
   return answer;
 }

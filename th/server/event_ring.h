@@ -49,7 +49,7 @@ class EventRing {
 
  private:
   struct Entry {
-    RecentEvent event;  // its age is meaningless
+    RecentEvent event;  // its age and time are meaningless
     absl::Time at;
   };
 

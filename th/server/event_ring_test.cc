@@ -38,6 +38,8 @@ TEST(EventRingTest, OldestFirstWithTheirAge) {
   ASSERT_EQ(Numbers(found), (std::vector<uint64_t>{1, 2}));
   EXPECT_EQ(found.events[0].age, absl::Seconds(5));
   EXPECT_EQ(found.events[1].age, absl::Seconds(2));
+  EXPECT_EQ(found.events[0].at, At(0));
+  EXPECT_EQ(found.events[1].at, At(3));
   EXPECT_EQ(found.events[1].what, "text 2");
   EXPECT_EQ(found.events[1].who, "trainer");
   EXPECT_EQ(found.last, 2u);

@@ -1,5 +1,6 @@
 #include "th/server/flags.h"
 
+#include <map>
 #include <string>
 #include <utility>
 
@@ -49,6 +50,17 @@ void CheckSuspectAfter(const RegistryLimits& limits) {
                    ": a silent source would be dropped before it is suspected"));
 }
 
+// A lease that is shorter than a pause that nobody notices would drop workers that run.
+void CheckLease(const RegistryLimits& limits) {
+  if (limits.lease >= kLeastLease) return;
+  throw CLI::ValidationError(
+      "--lease",
+      absl::StrCat(absl::FormatDuration(limits.lease), " is too short: give at least ",
+                   absl::FormatDuration(kLeastLease),
+                   ", as a busy machine holds server or workers up for so long and a worker speaks "
+                   "every third of the lease; the server would drop workers that run"));
+}
+
 void AddFlags(CLI::App& app, ServerFlags& flags) {
   app.add_option("--listen", flags.listen, "Where workers connect; port 0: the system chooses")
       ->check(CLI::Validator(CheckAddress, "HOST:PORT"))
@@ -61,6 +73,12 @@ void AddFlags(CLI::App& app, ServerFlags& flags) {
   app.add_option("--port-file", flags.port_file, "Write the port here once listening")
       ->type_name("FILE");
   app.add_flag("--json", flags.json, "Say where it listens as one JSON object");
+  const std::map<std::string, int> levels = {{"info", 0}, {"warning", 1}, {"error", 2}};
+  app.add_option("--log-level", flags.log_level, "The least severity that is logged")
+      ->transform(CLI::CheckedTransformer(levels).description(""))
+      ->type_name("info|warning|error")
+      ->default_str("info");
+  app.add_flag("--log-json", flags.log_json, "Log as one JSON object a line");
   AddDuration(app, "--lease", flags.limits.lease, "Silence after which a worker is dropped");
   AddDuration(app, "--suspect-after", flags.limits.suspect_after,
               "Silence after which a source is a last resort", "half the lease");
@@ -90,6 +108,7 @@ ParsedFlags ParseServerFlags(int argc, const char* const* argv, const std::strin
   // The library reports by exceptions; they end here.
   try {
     app.parse(argc, argv);
+    CheckLease(parsed.flags.limits);
     CheckSuspectAfter(parsed.flags.limits);
   } catch (const CLI::ParseError& error) {
     parsed.exit = app.exit(error) == 0 ? ServerExit::kClean : ServerExit::kUsage;

@@ -7,6 +7,8 @@
 #include <string>
 
 #include "CLI/CLI.hpp"
+#include "absl/time/time.h"
+#include "th/registry_state/pause_watch.h"
 #include "th/registry_state/registry_types.h"
 
 namespace th {
@@ -19,12 +21,17 @@ enum class ServerExit {
   kState = 4,         // the state directory is in use, damaged, or cannot be written
 };
 
+// The least --lease: a pause of the process below it is not noticed as one.
+inline constexpr absl::Duration kLeastLease = kMaxPulseGap;
+
 struct ServerFlags {
   std::string listen = "127.0.0.1:7077";
   std::string http;  // empty: no status page
   std::string state_dir = "./tensorhub-state";
   std::string port_file;  // empty: none
   bool json = false;
+  int log_level = 0;  // the least severity that is logged: glog's numbers
+  bool log_json = false;
   RegistryLimits limits;
 };
 

@@ -29,13 +29,15 @@ TEST(ServerFlagsTest, EveryFlagIsTaken) {
   const ParsedFlags parsed =
       Parse({"--listen=0.0.0.0:0", "--http", "127.0.0.1:0", "--state-dir=/s", "--port-file=/p",
              "--json", "--lease=7s", "--suspect-after=2s", "--recovery-window=250ms",
-             "--max-sources=3", "--max-readers-per-source=9"});
+             "--max-sources=3", "--max-readers-per-source=9", "--log-level=warning", "--log-json"});
   EXPECT_FALSE(parsed.exit.has_value());
   EXPECT_EQ(parsed.flags.listen, "0.0.0.0:0");
   EXPECT_EQ(parsed.flags.http, "127.0.0.1:0");
   EXPECT_EQ(parsed.flags.state_dir, "/s");
   EXPECT_EQ(parsed.flags.port_file, "/p");
   EXPECT_TRUE(parsed.flags.json);
+  EXPECT_EQ(parsed.flags.log_level, 1);
+  EXPECT_TRUE(parsed.flags.log_json);
   EXPECT_EQ(parsed.flags.limits.lease, absl::Seconds(7));
   EXPECT_EQ(parsed.flags.limits.suspect_after, absl::Seconds(2));
   EXPECT_EQ(parsed.flags.limits.recovery_window, absl::Milliseconds(250));
@@ -99,18 +101,17 @@ TEST_P(BadFlagTest, IsAUsageErrorThatNamesIt) {
   EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr(GetParam().message));
 }
 
-INSTANTIATE_TEST_SUITE_P(ServerFlags, BadFlagTest,
-                         ::testing::Values(BadFlag{"--nope", "--nope"}, BadFlag{"stray", "stray"},
-                                           BadFlag{"--listen=nonsense", "nonsense"},
-                                           BadFlag{"--http=:1", ":1"},
-                                           BadFlag{"--max-sources=065", "65 not in range"},
-                                           BadFlag{"--lease=5", "--lease: '5' is no duration"},
-                                           BadFlag{"--lease=-1s", "-1s"},
-                                           BadFlag{"--lease=0s", "no duration above zero"},
-                                           BadFlag{"--lease=inf", "inf"},
-                                           BadFlag{"--max-sources=0", "--max-sources"},
-                                           BadFlag{"--max-sources=x", "--max-sources"},
-                                           BadFlag{"--policy=direct", "--policy"}));
+INSTANTIATE_TEST_SUITE_P(
+    ServerFlags, BadFlagTest,
+    ::testing::Values(
+        BadFlag{"--nope", "--nope"}, BadFlag{"stray", "stray"},
+        BadFlag{"--listen=nonsense", "nonsense"}, BadFlag{"--http=:1", ":1"},
+        BadFlag{"--max-sources=065", "65 not in range"},
+        BadFlag{"--lease=5", "--lease: '5' is no duration"}, BadFlag{"--lease=-1s", "-1s"},
+        BadFlag{"--lease=1ms", "1ms is too short: give at least 500ms"},
+        BadFlag{"--lease=0s", "no duration above zero"}, BadFlag{"--lease=inf", "inf"},
+        BadFlag{"--max-sources=0", "--max-sources"}, BadFlag{"--log-level=loud", "--log-level"},
+        BadFlag{"--max-sources=x", "--max-sources"}, BadFlag{"--policy=direct", "--policy"}));
 
 }  // namespace
 }  // namespace th

@@ -7,6 +7,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
+#include <map>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -40,28 +43,64 @@ absl::string_view ReasonOf(int status) {
   }
 }
 
-HttpResponse Answer(absl::string_view request, const HttpHandler& handler) {
-  const absl::string_view line = request.substr(0, request.find("\r\n"));
+// A request as it was read: the page that it asks for, or the status that refuses it.
+struct Request {
+  std::string path;
+  bool head_only = false;
+  int refused = 0;  // a status
+};
+
+Request ParseRequest(absl::string_view text) {
+  const absl::string_view line = text.substr(0, text.find("\r\n"));
   const std::vector<absl::string_view> words = absl::StrSplit(line, ' ');
-  const bool complete = absl::StrContains(request, kEndOfRequest);
+  const bool complete = absl::StrContains(text, kEndOfRequest);
   if (!complete || words.size() != 3 || !absl::StartsWith(words[2], "HTTP/1.")) {
-    return {.status = 400, .body = "this is no HTTP/1.1 request\n"};
+    return {.refused = 400};
   }
-  if (words[0] != "GET") return {.status = 405, .body = "only GET is served here\n"};
-  return handler(std::string(words[1].substr(0, words[1].find('?'))));
+  if (words[0] != "GET" && words[0] != "HEAD") return {.refused = 405};
+  return {.path = std::string(words[1].substr(0, words[1].find('?'))),
+          .head_only = words[0] == "HEAD"};
 }
 
-std::string Render(const HttpResponse& response) {
-  return absl::StrCat(
-      "HTTP/1.1 ", response.status, " ", ReasonOf(response.status),
-      "\r\nContent-Type: ", response.content_type, "\r\nContent-Length: ", response.body.size(),
-      "\r\nAllow: GET\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n", response.body);
+HttpResponse Refusal(int status) {
+  switch (status) {
+    case 405:
+      return {.status = status, .body = "only GET and HEAD are served here\n"};
+    case 503:
+      return {.status = status, .body = "too much is waiting to be read by other clients\n"};
+    default:
+      return {.status = status, .body = "this is no HTTP/1.1 request\n"};
+  }
+}
+
+std::string RenderHead(int status, absl::string_view content_type, size_t body_bytes) {
+  return absl::StrCat("HTTP/1.1 ", status, " ", ReasonOf(status),
+                      "\r\nContent-Type: ", content_type, "\r\nContent-Length: ", body_bytes,
+                      "\r\nAllow: GET, HEAD\r\nCache-Control: no-store\r\nConnection: close\r\n"
+                      "\r\n");
+}
+
+bool IsShortage(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+}
+
+// The response to a path in one round.
+struct SharedResponse {
+  int status = 200;
+  std::string content_type;
+  std::shared_ptr<const std::string> body;
+};
+
+SharedResponse Share(HttpResponse response) {
+  return {response.status, std::move(response.content_type),
+          std::make_shared<const std::string>(std::move(response.body))};
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<HttpListener>> HttpListener::Start(const ListenAddress& address,
-                                                                  HttpHandler handler) {
+                                                                  HttpHandler handler,
+                                                                  Options options) {
   TH_ASSIGN_OR_RETURN(const BoundSocket bound, BindAndListen(address));
   const int wake_fd = eventfd(0, EFD_CLOEXEC);
   if (wake_fd < 0) {
@@ -69,76 +108,165 @@ absl::StatusOr<std::unique_ptr<HttpListener>> HttpListener::Start(const ListenAd
     close(bound.fd);
     return absl::ErrnoToStatus(error, "cannot create an eventfd");
   }
+  options.max_connections = std::max<size_t>(options.max_connections, 1);
   return std::unique_ptr<HttpListener>(
-      new HttpListener({address.host, bound.port}, bound.fd, wake_fd, std::move(handler)));
+      new HttpListener({address.host, bound.port}, bound.fd, wake_fd, std::move(handler), options));
 }
 
-HttpListener::HttpListener(ListenAddress address, int listen_fd, int wake_fd, HttpHandler handler)
+HttpListener::HttpListener(ListenAddress address, int listen_fd, int wake_fd, HttpHandler handler,
+                           Options options)
     : address_(std::move(address)),
       listen_fd_(listen_fd),
       wake_fd_(wake_fd),
       handler_(std::move(handler)),
+      options_(options),
       thread_([this] { Run(); }) {}
 
 HttpListener::~HttpListener() {
   eventfd_write(wake_fd_, 1);
   thread_.join();
+  for (const Connection& connection : connections_) close(connection.fd);
   close(wake_fd_);
   close(listen_fd_);
 }
 
 void HttpListener::Run() {
-  while (AwaitEvent(listen_fd_, POLLIN, absl::InfiniteFuture())) {
+  while (AwaitEvents()) {
+    AcceptAll(absl::Now());
+    for (Connection& connection : connections_) {
+      if (!connection.complete) Read(connection);
+    }
+    AnswerAll(absl::Now());
+    for (Connection& connection : connections_) {
+      if (connection.complete) Write(connection);
+    }
+    CloseOver(absl::Now());
+  }
+}
+
+bool HttpListener::AwaitEvents() {
+  const absl::Time now = absl::Now();
+  const bool accepts = accept_again_at_ <= now;
+  absl::Time wake_at = accepts ? absl::InfiniteFuture() : accept_again_at_;
+  std::vector<pollfd> fds = {{wake_fd_, POLLIN, 0}, {accepts ? listen_fd_ : -1, POLLIN, 0}};
+  for (const Connection& connection : connections_) {
+    const short events = connection.complete ? POLLOUT : POLLIN;
+    fds.push_back({connection.fd, events, 0});
+    wake_at = std::min(wake_at, connection.deadline);
+  }
+  const int64_t left_ms = absl::ToInt64Milliseconds(wake_at - now) + 1;
+  const int timeout_ms =
+      wake_at == absl::InfiniteFuture() ? -1 : static_cast<int>(std::max<int64_t>(left_ms, 0));
+  const int ready = poll(fds.data(), fds.size(), timeout_ms);
+  return ready <= 0 || fds[0].revents == 0;
+}
+
+void HttpListener::AcceptAll(absl::Time now) {
+  if (now < accept_again_at_) return;
+  // A bound of what one round takes in, so that the others are read and written meanwhile.
+  for (size_t i = 0; i < options_.max_connections; ++i) {
     const int fd = accept4(listen_fd_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd >= 0) {
-      Serve(fd);
-      close(fd);
-    } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-      // The connection stays in the backlog and poll would return at once: wait for better times.
-      AwaitEvent(-1, 0, absl::Now() + kHttpDeadline);
+      if (connections_.size() >= options_.max_connections) MakeRoom();
+      connections_.push_back({.fd = fd, .deadline = now + kHttpDeadline});
+      Read(connections_.back());  // who has asked already is not the one that makes room
+    } else if (IsShortage(errno)) {
+      if (MakeRoom()) continue;
+      accept_again_at_ = now + kHttpAcceptRetry;  // poll would return at once
+      return;
+    } else if (errno != EINTR && errno != ECONNABORTED) {
+      return;
     }
   }
 }
 
-void HttpListener::Serve(int fd) {
-  const absl::Time deadline = absl::Now() + kHttpDeadline;
-  const std::string request = ReadRequest(fd, deadline);
-  if (request.empty()) return;
-  WriteAll(fd, Render(Answer(request, handler_)), deadline);
-  shutdown(fd, SHUT_WR);
+bool HttpListener::MakeRoom() {
+  auto victim =
+      std::find_if(connections_.begin(), connections_.end(),
+                   [](const Connection& connection) { return connection.request.empty(); });
+  if (victim == connections_.end()) victim = connections_.begin();
+  if (victim == connections_.end()) return false;
+  close(victim->fd);
+  connections_.erase(victim);
+  return true;
 }
 
-bool HttpListener::AwaitEvent(int fd, short events, absl::Time deadline) const {
-  for (;;) {
-    pollfd fds[2] = {{wake_fd_, POLLIN, 0}, {fd, events, 0}};
-    const int64_t left_ms = absl::ToInt64Milliseconds(deadline - absl::Now());
-    const int timeout_ms =
-        deadline == absl::InfiniteFuture() ? -1 : static_cast<int>(std::max<int64_t>(left_ms, 0));
-    const int ready = poll(fds, 2, timeout_ms);
-    if (ready < 0 && errno == EINTR) continue;
-    return ready > 0 && fds[0].revents == 0;
-  }
-}
-
-std::string HttpListener::ReadRequest(int fd, absl::Time deadline) const {
-  std::string request;
+void HttpListener::Read(Connection& connection) {
   char buffer[kReadBytes];
-  while (request.size() < kMaxHttpRequestBytes && !absl::StrContains(request, kEndOfRequest)) {
-    if (!AwaitEvent(fd, POLLIN, deadline)) return "";
-    const ssize_t count = recv(fd, buffer, sizeof(buffer), 0);
-    if (count < 0 && (errno == EAGAIN || errno == EINTR)) continue;
-    if (count <= 0) break;
-    request.append(buffer, static_cast<size_t>(count));
+  while (!connection.complete) {
+    const ssize_t count = recv(connection.fd, buffer, sizeof(buffer), 0);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno == EAGAIN) return;
+    if (count > 0) connection.request.append(buffer, static_cast<size_t>(count));
+    const bool ended = count <= 0;
+    if (ended && connection.request.empty()) connection.over = true;
+    connection.complete = ended || connection.request.size() >= kMaxHttpRequestBytes ||
+                          absl::StrContains(connection.request, kEndOfRequest);
   }
-  return request;
 }
 
-void HttpListener::WriteAll(int fd, absl::string_view text, absl::Time deadline) const {
-  while (!text.empty() && AwaitEvent(fd, POLLOUT, deadline)) {
-    const ssize_t count = send(fd, text.data(), text.size(), MSG_NOSIGNAL);
-    if (count < 0 && (errno == EAGAIN || errno == EINTR)) continue;
-    if (count < 0) return;
-    text.remove_prefix(static_cast<size_t>(count));
+void HttpListener::AnswerAll(absl::Time now) {
+  std::map<std::string, SharedResponse> answers;  // by path
+  size_t unsent = UnsentBytes();
+  for (Connection& connection : connections_) {
+    if (!connection.complete || connection.over || connection.body != nullptr) continue;
+    const Request request = ParseRequest(connection.request);
+    SharedResponse response;
+    if (request.refused != 0) {
+      response = Share(Refusal(request.refused));
+    } else if (const auto known = answers.find(request.path); known != answers.end()) {
+      response = known->second;
+    } else if (unsent > kMaxHttpUnsentBytes) {
+      response = Share(Refusal(503));
+    } else {
+      response = Share(handler_(request.path));
+      unsent += response.body->size();
+      answers[request.path] = response;
+    }
+    connection.head = RenderHead(response.status, response.content_type, response.body->size());
+    connection.body =
+        request.head_only ? std::make_shared<const std::string>() : std::move(response.body);
+    connection.deadline = now + kHttpDeadline;
+  }
+}
+
+size_t HttpListener::UnsentBytes() const {
+  std::set<const std::string*> bodies;
+  size_t bytes = 0;
+  for (const Connection& connection : connections_) {
+    const std::string* body = connection.body.get();
+    if (body != nullptr && bodies.insert(body).second) bytes += body->size();
+  }
+  return bytes;
+}
+
+void HttpListener::Write(Connection& connection) {
+  while (!connection.over) {
+    const bool in_head = connection.sent < connection.head.size();
+    const std::string& part = in_head ? connection.head : *connection.body;
+    const size_t at = in_head ? connection.sent : connection.sent - connection.head.size();
+    if (at >= part.size()) {
+      shutdown(connection.fd, SHUT_WR);
+      connection.over = true;
+      return;
+    }
+    const int flags = MSG_NOSIGNAL | (in_head && !connection.body->empty() ? MSG_MORE : 0);
+    const ssize_t count = send(connection.fd, part.data() + at, part.size() - at, flags);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno == EAGAIN) return;
+    if (count < 0) connection.over = true;
+    if (count > 0) connection.sent += static_cast<size_t>(count);
+  }
+}
+
+void HttpListener::CloseOver(absl::Time now) {
+  for (auto it = connections_.begin(); it != connections_.end();) {
+    if (it->over || it->deadline <= now) {
+      close(it->fd);
+      it = connections_.erase(it);
+    } else {
+      ++it;
+    }
   }
 }
 

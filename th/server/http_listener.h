@@ -1,19 +1,27 @@
-// A small HTTP/1.1 server for status pages: GET only, one request a connection, one connection at a
-// time.
+// A small HTTP/1.1 server for status pages: GET and HEAD only, one request a connection. One thread
+// serves many connections at once, so that idle ones (a port scan) hold nobody up.
 //
 //   TH_ASSIGN_OR_RETURN(auto http, HttpListener::Start(address, [](const std::string& path) {
 //     return HttpResponse{.body = "hello\n"};
 //   }));
 //
-// Not for the public network: a slow client delays the next one by kHttpDeadline.
+// The handler runs on the listener's thread, and is asked once for all requests of one path that
+// have arrived by then: however many clients there are, there is one question at a time, and no
+// more of them in a row than there are paths.
+//
+// Bounded: connections (Options::max_connections; the one that has been idle longest makes room),
+// the time of each (kHttpDeadline), a request (kMaxHttpRequestBytes) and what clients have not read
+// (kMaxHttpUnsentBytes).
 #ifndef TH_SERVER_HTTP_LISTENER_H_
 #define TH_SERVER_HTTP_LISTENER_H_
 
 #include <cstddef>
 #include <functional>
+#include <list>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -21,9 +29,14 @@
 
 namespace th {
 
-// For one request from its first byte to the response's last.
+// From a connection's beginning to its whole request, and from the answer to its last byte.
 inline constexpr absl::Duration kHttpDeadline = absl::Seconds(2);
 inline constexpr size_t kMaxHttpRequestBytes = size_t{8} << 10;
+inline constexpr size_t kMaxHttpConnections = 256;
+// Answers of one round count once, however many clients get them; beyond this clients hear 503.
+inline constexpr size_t kMaxHttpUnsentBytes = size_t{256} << 20;
+// Where the system has no descriptor for a connection and none can be closed.
+inline constexpr absl::Duration kHttpAcceptRetry = absl::Milliseconds(100);
 
 struct HttpResponse {
   int status = 200;
@@ -35,10 +48,17 @@ using HttpHandler = std::function<HttpResponse(const std::string& path)>;
 
 class HttpListener {
  public:
+  struct Options {
+    size_t max_connections = kMaxHttpConnections;  // at least 1
+  };
   // Errors: those of BindAndListen.
   static absl::StatusOr<std::unique_ptr<HttpListener>> Start(const ListenAddress& address,
-                                                             HttpHandler handler);
-  ~HttpListener();  // ends the thread; a request in service is cut
+                                                             HttpHandler handler, Options options);
+  static absl::StatusOr<std::unique_ptr<HttpListener>> Start(const ListenAddress& address,
+                                                             HttpHandler handler) {
+    return Start(address, std::move(handler), Options());
+  }
+  ~HttpListener();  // ends the thread; requests in service are cut
   HttpListener(const HttpListener&) = delete;
   HttpListener& operator=(const HttpListener&) = delete;
 
@@ -46,18 +66,41 @@ class HttpListener {
   const ListenAddress& address() const { return address_; }
 
  private:
-  HttpListener(ListenAddress address, int listen_fd, int wake_fd, HttpHandler handler);
+  // One client. It is read until `request` is whole, then written until `answer` has left.
+  struct Connection {
+    int fd = -1;
+    absl::Time deadline;
+    std::string request;
+    bool complete = false;  // the request is whole, too long, or all that there will be
+    std::string head;
+    std::shared_ptr<const std::string> body;  // shared by all who asked in the same round
+    size_t sent = 0;                          // of head and body together
+    bool over = false;                        // to be closed
+  };
+  using Connections = std::list<Connection>;  // the oldest first
+
+  HttpListener(ListenAddress address, int listen_fd, int wake_fd, HttpHandler handler,
+               Options options);
   void Run();
-  void Serve(int fd);
-  // False: stopped, or past `deadline`.
-  bool AwaitEvent(int fd, short events, absl::Time deadline) const;
-  std::string ReadRequest(int fd, absl::Time deadline) const;
-  void WriteAll(int fd, absl::string_view text, absl::Time deadline) const;
+  // False: the listener is to end.
+  bool AwaitEvents();
+  void AcceptAll(absl::Time now);
+  // Closes the connection that has been idle longest, else the oldest. False: there is none.
+  bool MakeRoom();
+  static void Read(Connection& connection);
+  void AnswerAll(absl::Time now);
+  size_t UnsentBytes() const;
+  static void Write(Connection& connection);
+  void CloseOver(absl::Time now);
 
   const ListenAddress address_;
   const int listen_fd_;
   const int wake_fd_;  // readable: stop
   const HttpHandler handler_;
+  const Options options_;
+  // The thread's own.
+  Connections connections_;
+  absl::Time accept_again_at_ = absl::InfinitePast();
   std::thread thread_;
 };
 

@@ -19,7 +19,8 @@
 namespace th {
 namespace {
 
-constexpr int kBacklog = 64;
+// A fleet that comes back after a restart connects at once; the system caps it at somaxconn.
+constexpr int kBacklog = 4096;
 
 using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
@@ -44,6 +45,27 @@ uint16_t PortOf(int fd) {
   if (getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &length) < 0) return 0;
   // Both families keep the port in the same place.
   return ntohs(reinterpret_cast<const sockaddr_in*>(&bound)->sin_port);
+}
+
+// The system's number of what went wrong stays in errno.
+absl::StatusOr<BoundSocket> BindTo(const addrinfo& to, const ListenAddress& address) {
+  const int fd = socket(to.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return SystemError(address);
+  const int on = 1;  // a port whose old connections linger is free
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (bind(fd, to.ai_addr, to.ai_addrlen) < 0 || listen(fd, kBacklog) < 0) {
+    const int error = errno;
+    absl::Status status = SystemError(address);
+    close(fd);
+    errno = error;
+    return status;
+  }
+  return BoundSocket{fd, PortOf(fd)};
+}
+
+// Both families keep the port in the same place.
+void SetPort(const addrinfo& to, uint16_t port) {
+  reinterpret_cast<sockaddr_in*>(to.ai_addr)->sin_port = htons(port);
 }
 
 }  // namespace
@@ -74,16 +96,28 @@ absl::StatusOr<ListenAddress> ParseListenAddress(absl::string_view text) {
 
 absl::StatusOr<BoundSocket> BindAndListen(const ListenAddress& address) {
   TH_ASSIGN_OR_RETURN(const AddressList list, LookUp(address));
-  const int fd = socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return SystemError(address);
-  const int on = 1;  // a port whose old connections linger is free
-  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  if (bind(fd, list->ai_addr, list->ai_addrlen) < 0 || listen(fd, kBacklog) < 0) {
-    const absl::Status status = SystemError(address);
-    close(fd);
-    return status;
+  return BindTo(*list, address);
+}
+
+absl::StatusOr<std::vector<BoundSocket>> BindAndListenEverywhere(const ListenAddress& address) {
+  TH_ASSIGN_OR_RETURN(const AddressList list, LookUp(address));
+  std::vector<BoundSocket> sockets;
+  absl::Status why;
+  for (const addrinfo* one = list.get(); one != nullptr; one = one->ai_next) {
+    if (!sockets.empty()) SetPort(*one, sockets.front().port);
+    absl::StatusOr<BoundSocket> bound = BindTo(*one, address);
+    const bool no_such_family = !bound.ok() && (errno == EAFNOSUPPORT || errno == EADDRNOTAVAIL);
+    if (bound.ok()) {
+      sockets.push_back(*bound);
+    } else if (why.ok() || !no_such_family) {
+      why = bound.status();
+    }
+    if (bound.ok() || no_such_family) continue;
+    for (const BoundSocket& socket : sockets) close(socket.fd);
+    return why;
   }
-  return BoundSocket{fd, PortOf(fd)};
+  if (sockets.empty()) return why;
+  return sockets;
 }
 
 }  // namespace th

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -27,6 +28,9 @@ struct BoundSocket {
 // Binds and listens. NOT_FOUND when the host is unknown, otherwise what the system says
 // (FAILED_PRECONDITION: the port is taken), naming the address.
 absl::StatusOr<BoundSocket> BindAndListen(const ListenAddress& address);
+// Likewise on every address of the host's name, all with one port ("localhost" has two). Addresses
+// of families that this machine does not have are left out; there is at least one.
+absl::StatusOr<std::vector<BoundSocket>> BindAndListenEverywhere(const ListenAddress& address);
 
 }  // namespace th
 

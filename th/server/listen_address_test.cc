@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -36,6 +37,24 @@ INSTANTIATE_TEST_SUITE_P(ListenAddress, GoodAddressTest,
                                            GoodAddress{"[::1]:80", "::1", 80}));
 
 class BadAddressTest : public ::testing::TestWithParam<const char*> {};
+
+TEST(ListenAddressTest, EveryAddressOfANameHasTheSamePort) {
+  ASSERT_OK_AND_ASSIGN(const std::vector<BoundSocket> sockets,
+                       BindAndListenEverywhere({"localhost", 0}));
+  ASSERT_FALSE(sockets.empty());
+  for (const BoundSocket& socket : sockets) {
+    EXPECT_GT(socket.port, 0);
+    EXPECT_EQ(socket.port, sockets.front().port);
+    close(socket.fd);
+  }
+}
+
+TEST(ListenAddressTest, APortThatIsTakenIsAnErrorEverywhere) {
+  ASSERT_OK_AND_ASSIGN(const BoundSocket taken, BindAndListen({"127.0.0.1", 0}));
+  EXPECT_THAT(BindAndListenEverywhere({"127.0.0.1", taken.port}),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("127.0.0.1")));
+  close(taken.fd);
+}
 
 TEST_P(BadAddressTest, IsRefusedWithAnExample) {
   EXPECT_THAT(ParseListenAddress(GetParam()),

@@ -134,6 +134,10 @@ void RegistryLoop::CancelWait(VersionWaitId wait) {
   });
 }
 
+void RegistryLoop::Note(RegistryEvent event) {
+  Post([this, event = std::move(event)] { events_.Add(event, now_()); });
+}
+
 void RegistryLoop::RefuseEverybody(absl::Status why, absl::Duration retry_after) {
   Post([this, refused = Refused{std::move(why), retry_after}] {
     if (refusing_.has_value()) return;

@@ -144,6 +144,9 @@ class RegistryLoop {
   absl::StatusOr<VersionWaitId> Wait(VersionWait wait);
   void CancelWait(VersionWaitId wait);
 
+  // Something happened to the server itself: remembered among the recent events. It is not logged.
+  void Note(RegistryEvent event);
+
   // Ends every stream, present and future, with Refused{why, retry_after}, and every wait with
   // `why`.
   void RefuseEverybody(absl::Status why, absl::Duration retry_after);

@@ -2,10 +2,13 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
@@ -14,9 +17,12 @@
 #include "grpcpp/ext/health_check_service_server_builder_option.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/health_check_service_interface.h"
+#include "th/server/connection_acceptor.h"
 #include "th/server/controller_service.h"
+#include "th/server/descriptors.h"
 #include "th/server/http_listener.h"
 #include "th/server/listen_address.h"
+#include "th/server/process_figures.h"
 #include "th/server/reference_service.h"
 #include "th/server/registry_loop.h"
 #include "th/server/server_metrics.h"
@@ -81,14 +87,6 @@ void Configure(grpc::ServerBuilder& builder, size_t stream_memory_bytes) {
   builder.SetResourceQuota(grpc::ResourceQuota("tensorhub").Resize(stream_memory_bytes));
 }
 
-// The system's answer to a listener on `address`.
-absl::Status WhyNotListening(const ListenAddress& address) {
-  const absl::StatusOr<BoundSocket> bound = BindAndListen(address);
-  if (!bound.ok()) return bound.status();
-  close(bound->fd);
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 struct Server::Impl {
@@ -109,6 +107,8 @@ struct Server::Impl {
 
   absl::Status Listen(ListenAddress listen);
   absl::Status ListenForHttp(const ListenAddress& listen);
+  void TakeOver(int listener, int fd);
+  void OnShortage(const std::string& why);
   void OnFailure(absl::Status why);
   // nullopt: the loop does not answer in time, or has failed.
   enum class Wanted { kCounters, kFigures, kCatalog };  // each beside the counters
@@ -129,36 +129,60 @@ struct Server::Impl {
   ListenAddress address;
   std::string address_text;
   std::string http_address_text;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections;
   std::unique_ptr<grpc::Server> grpc_server;
+  std::unique_ptr<ConnectionAcceptor> acceptor;  // feeds `connections`
   std::unique_ptr<HttpListener> http;
   std::atomic<bool> shutting_down{false};
 };
 
 absl::Status Server::Impl::Listen(ListenAddress listen) {
-  // Asked first: gRPC does not say why a port cannot be had.
-  if (listen.port != 0) TH_RETURN_IF_ERROR(WhyNotListening(listen));
+  TH_ASSIGN_OR_RETURN(std::vector<BoundSocket> sockets, BindAndListenEverywhere(listen));
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
   Configure(builder, stream_memory_bytes);
-  int port = 0;
-  builder.AddListeningPort(listen.ToString(), grpc::InsecureServerCredentials(), &port);
   builder.RegisterService(&service);
   builder.RegisterCallbackGenericService(&controllers);
+  using Experimental = grpc::ServerBuilder::experimental_type;
+  connections = builder.experimental().AddExternalConnectionAcceptor(
+      Experimental::ExternalConnectionType::FROM_FD, grpc::InsecureServerCredentials());
   grpc_server = builder.BuildAndStart();
-  if (grpc_server == nullptr || port == 0) {
-    TH_RETURN_IF_ERROR(WhyNotListening(listen));
-    return absl::UnavailableError(absl::StrCat("gRPC cannot listen on ", listen.ToString()));
+  if (grpc_server == nullptr) {
+    for (const BoundSocket& socket : sockets) close(socket.fd);
+    return absl::UnavailableError(absl::StrCat("gRPC does not start for ", listen.ToString()));
   }
   grpc_server->GetHealthCheckService()->SetServingStatus(true);
-  listen.port = static_cast<uint16_t>(port);
+  listen.port = sockets.front().port;
   address = std::move(listen);
   address_text = address.ToString();
+  acceptor = std::make_unique<ConnectionAcceptor>(
+      std::move(sockets),
+      ConnectionAcceptor::Handlers{
+          .accepted = [this](int listener, int fd) { TakeOver(listener, fd); },
+          .short_of = [this](const std::string& why) { OnShortage(why); }},
+      &metrics);
   return absl::OkStatus();
 }
 
+void Server::Impl::TakeOver(int listener, int fd) {
+  grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+  connection.listener_fd = listener;
+  connection.fd = fd;
+  connections->HandleNewConnection(&connection);
+}
+
+void Server::Impl::OnShortage(const std::string& why) {
+  LOG(ERROR) << "connections of workers are refused: " << why;
+  loop.Note({.text = why, .kind = EventKind::kConnectionsRefused, .who = "server"});
+}
+
 absl::Status Server::Impl::ListenForHttp(const ListenAddress& listen) {
+  // No more of them than fit into what is reserved, beside the server's own files.
+  const uint64_t reserved = ReservedDescriptors(DescriptorLimit());
+  const size_t most = std::min<uint64_t>(kMaxHttpConnections, reserved / 4 * 3);
   TH_ASSIGN_OR_RETURN(
-      http, HttpListener::Start(listen, [this](const std::string& path) { return Page(path); }));
+      http, HttpListener::Start(listen, [this](const std::string& path) { return Page(path); },
+                                {.max_connections = most}));
   http_address_text = http->address().ToString();
   return absl::OkStatus();
 }
@@ -177,7 +201,8 @@ std::optional<StatusSnapshot> Server::Impl::TakeSnapshot(Wanted wanted) {
   const absl::Status accepted = loop.Ask([this, exchange, wanted](RegistryTurn& turn) -> Answer {
     StatusSnapshot snapshot{.epoch = loop.epoch(),
                             .counters = turn.registry.counters(),
-                            .workers = turn.registry.worker_count()};
+                            .workers = turn.registry.worker_count(),
+                            .now = turn.now};
     if (wanted == Wanted::kFigures) snapshot.figures = turn.registry.Figures();
     if (wanted == Wanted::kCatalog) {
       snapshot.catalog = turn.registry.List("", "", turn.now);
@@ -203,9 +228,13 @@ HttpResponse Server::Impl::Page(const std::string& path) {
                                              : Wanted::kCounters;
   std::optional<StatusSnapshot> snapshot = TakeSnapshot(wanted);
   if (!snapshot.has_value()) return {.status = 503, .body = "not serving\n"};
+  if (path == "/healthz" && DescriptorsShort()) {
+    return {.status = 503, .body = absl::StrCat("cannot accept: ", ShortageText(), "\n")};
+  }
   snapshot->uptime = clock.Now() - started;
   snapshot->address = address_text;
   snapshot->version = software;
+  if (path == "/metrics") snapshot->process = ReadProcessFigures();
   if (path == "/metrics") {
     return {.content_type = "text/plain; version=0.0.4; charset=utf-8",
             .body = RenderMetrics(*snapshot, metrics)};
@@ -253,6 +282,7 @@ absl::Status Server::WaitForFailure(absl::Duration timeout) const {
 void Server::Shutdown() {
   if (impl_->shutting_down.exchange(true)) return;
   impl_->http.reset();
+  impl_->acceptor.reset();
   impl_->loop.RefuseEverybody(absl::UnavailableError("the server is shutting down"),
                               kRetryAfterShutdown);
   if (impl_->grpc_server != nullptr) {

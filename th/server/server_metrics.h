@@ -36,7 +36,9 @@ class DurationHistogram {
 
 // Thread-safe: every field stands for itself.
 struct ServerMetrics {
-  std::atomic<int64_t> streams{0};              // open now
+  std::atomic<int64_t> streams{0};  // open now
+  // For want of a file descriptor; one that waits for a descriptor counts at each try.
+  std::atomic<uint64_t> connections_refused{0};
   std::atomic<uint64_t> frames_received{0};     // on streams
   std::atomic<uint64_t> frames_sent{0};         // on streams
   std::atomic<uint64_t> frames_ignored{0};      // of a kind that this build does not know

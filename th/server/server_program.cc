@@ -3,18 +3,24 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "glog/logging.h"
 #include "th/coordination/file_store.h"
 #include "th/server/announcement.h"
+#include "th/server/descriptors.h"
+#include "th/server/json_log.h"
 #include "th/server/server.h"
 #include "th/version/version.h"
 
@@ -57,7 +63,20 @@ absl::Status Announce(const Server& server, const ServerFlags& flags) {
   return absl::UnavailableError("stdout cannot be written, where the address is announced");
 }
 
+// A server that cannot have more files serves with those that it has.
+void RaiseDescriptorLimitAndSay() {
+  const absl::StatusOr<RaisedLimit> raised = RaiseDescriptorLimit();
+  if (!raised.ok()) LOG(WARNING) << raised.status().message();
+  const uint64_t limit = DescriptorLimit();
+  LOG(INFO) << "open files: at most " << limit
+            << (raised.ok() ? absl::StrCat(" (raised from ", raised->before, " to the hard limit)")
+                            : std::string())
+            << ", which bears " << ConnectionsBorne(limit)
+            << " connections, one for each worker and controller";
+}
+
 int Run(const ServerFlags& flags, const sigset_t& signals) {
+  RaiseDescriptorLimitAndSay();
   absl::StatusOr<std::unique_ptr<FileStore>> store = FileStore::Open(flags.state_dir);
   if (!store.ok()) return Fail(ServerExit::kState, store.status());
   absl::StatusOr<std::unique_ptr<Server>> server =
@@ -94,7 +113,10 @@ int RunServerProgram(int argc, char** argv, const AddServerFlags& more_flags) {
   const ParsedFlags parsed = ParseServerFlags(argc, argv, BuildVersion(), more_flags);
   if (parsed.exit.has_value()) return static_cast<int>(*parsed.exit);
   FLAGS_logtostderr = true;
+  FLAGS_minloglevel = parsed.flags.log_level;
   google::InitGoogleLogging(argv[0]);
+  std::optional<JsonLog> json_log;
+  if (parsed.flags.log_json) json_log.emplace();
   return Run(parsed.flags, signals);
 }
 

@@ -1,6 +1,10 @@
 // The whole server with real streams on loopback: its end, its addresses, its health and status.
 #include "th/server/server.h"
 
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <memory>
 #include <string>
 #include <thread>
@@ -24,6 +28,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 using ::th::testing::StatusIs;
 
@@ -127,6 +132,51 @@ TEST_F(ServerTest, HealthzSaysTheEpoch) {
   Start();
   EXPECT_THAT(HttpGet(server_->http_address(), "/healthz"),
               AllOf(StartsWith("HTTP/1.1 200"), HasSubstr("\r\n\r\nok epoch 1\n")));
+}
+
+// Lowers the soft limit of open files while it lives.
+class LowDescriptorLimit {
+ public:
+  explicit LowDescriptorLimit(rlim_t limit) {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    const rlimit low{limit, before_.rlim_max};
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+  }
+  ~LowDescriptorLimit() { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+TEST_F(ServerTest, AServerThatCannotAcceptSaysSoAndGoesOnOnceItCan) {
+  constexpr rlim_t kLimit = 256;
+  const LowDescriptorLimit low(kLimit);
+  Start();
+  std::vector<int> connections;
+  const auto healthy = [this] {
+    return absl::StartsWith(HttpGet(server_->http_address(), "/healthz"), "HTTP/1.1 200");
+  };
+  while (healthy()) {
+    ASSERT_LT(connections.size(), kLimit);
+    connections.push_back(ConnectSocket(server_->address()));
+    ASSERT_GE(connections.back(), 0);
+  }
+  EXPECT_THAT(HttpGet(server_->http_address(), "/healthz"),
+              AllOf(StartsWith("HTTP/1.1 503"), HasSubstr("cannot accept"), HasSubstr("256"),
+                    HasSubstr("ulimit -Hn")));
+  const int refused = ConnectSocket(server_->address());
+  char byte = 0;
+  EXPECT_LE(recv(refused, &byte, 1, 0), 0);
+  close(refused);
+  EXPECT_THAT(Metrics(), AllOf(HasSubstr("\nprocess_max_fds 256\n"),
+                               HasSubstr("\ntensorhub_connections_borne 192\n"),
+                               Not(HasSubstr("\ntensorhub_connections_refused_total 0\n"))));
+  EXPECT_THAT(HttpGet(server_->http_address(), "/"), HasSubstr("connections refused"));
+
+  for (const int fd : connections) close(fd);
+  EXPECT_TRUE(Eventually(healthy));
+  ScriptedWorker worker(server_->address());
+  EXPECT_OK(worker.Join("trainer"));
 }
 
 TEST_F(ServerTest, MetricsCountWhatHappened) {

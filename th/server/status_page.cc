@@ -1,5 +1,8 @@
 #include "th/server/status_page.h"
 
+#include <array>
+#include <charconv>
+#include <cstddef>
 #include <iterator>
 #include <utility>
 
@@ -8,6 +11,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "th/protocol/messages.h"
+#include "th/server/descriptors.h"
 
 namespace th {
 namespace {
@@ -23,6 +27,21 @@ std::string LabelsOf(const ModelKey& key) {
   return absl::StrCat("run=\"", LabelValue(key.run), "\",model=\"", LabelValue(key.model), "\"");
 }
 
+// The longest double without an exponent has fewer.
+constexpr size_t kMostDigits = 1100;
+
+// All digits of a double: a counter of seconds beyond 10^6 would move in steps of 10 otherwise.
+std::string Digits(double value) {
+  std::array<char, kMostDigits> text{};
+  const std::to_chars_result end =
+      std::to_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed);
+  return std::string(text.data(), end.ptr);
+}
+template <typename Integer>
+std::string Digits(Integer value) {
+  return absl::StrCat(value);
+}
+
 class MetricsWriter {
  public:
   void Family(absl::string_view name, absl::string_view type, absl::string_view help) {
@@ -32,7 +51,7 @@ class MetricsWriter {
   void Sample(absl::string_view name, absl::string_view labels, Number value) {
     absl::StrAppend(&text_, name);
     if (!labels.empty()) absl::StrAppend(&text_, "{", labels, "}");
-    absl::StrAppend(&text_, " ", value, "\n");
+    absl::StrAppend(&text_, " ", Digits(value), "\n");
   }
   template <typename Number>
   void Single(absl::string_view name, absl::string_view type, absl::string_view help,
@@ -53,6 +72,20 @@ class MetricsWriter {
     Sample(bucket_name, "le=\"+Inf\"", count);
     Sample(absl::StrCat(name, "_sum"), "", histogram.SumSeconds());
     Sample(absl::StrCat(name, "_count"), "", count);
+  }
+  void Sample(absl::string_view name, const std::string& labels,
+              const SecondsHistogram& histogram) {
+    const std::string bucket_name = absl::StrCat(name, "_bucket");
+    uint64_t count = 0;
+    for (size_t i = 0; i < histogram.counts.size(); ++i) {
+      count += histogram.counts[i];
+      const std::string bound = i < SecondsHistogram::kBounds.size()
+                                    ? absl::StrCat(SecondsHistogram::kBounds[i])
+                                    : "+Inf";
+      Sample(bucket_name, absl::StrCat(labels, ",le=\"", bound, "\""), count);
+    }
+    Sample(absl::StrCat(name, "_sum"), labels, absl::ToDoubleSeconds(histogram.sum));
+    Sample(absl::StrCat(name, "_count"), labels, count);
   }
   std::string Take() { return std::move(text_); }
 
@@ -101,6 +134,9 @@ void WriteShell(MetricsWriter& out, const ServerMetrics& metrics) {
   out.Single("tensorhub_streams", "gauge", "Workers' streams open now.", metrics.streams.load());
   out.Single("tensorhub_waits", "gauge", "Controllers that wait for a version now.",
              metrics.waits.load());
+  out.Single("tensorhub_connections_refused_total", "counter",
+             "Connections refused because the limit of open files is reached.",
+             metrics.connections_refused.load());
   out.Single("tensorhub_frames_received_total", "counter", "Messages from workers.",
              metrics.frames_received.load());
   out.Single("tensorhub_frames_sent_total", "counter", "Messages to workers.",
@@ -137,6 +173,64 @@ void WriteModels(MetricsWriter& out, const std::vector<ModelFigures>& figures) {
                  absl::StrCat(LabelsOf(model.key), ",state=\"", LabelValue(state), "\""), count);
     }
   }
+}
+
+void WriteHistograms(MetricsWriter& out, const std::vector<ModelFigures>& figures) {
+  out.Family("tensorhub_update_seconds", "histogram",
+             "Group updates that moved, from the first rank's call to the last rank's end; without "
+             "copies that a group makes of its own.");
+  for (const ModelFigures& model : figures) {
+    out.Sample("tensorhub_update_seconds", LabelsOf(model.key), model.update_seconds);
+  }
+  out.Family("tensorhub_rank_stall_seconds", "histogram",
+             "Seconds that one rank waited inside one update or unpublish, failed ones too.");
+  for (const ModelFigures& model : figures) {
+    out.Sample("tensorhub_rank_stall_seconds", LabelsOf(model.key), model.stall_seconds);
+  }
+}
+
+std::string LabelsOf(const ModelFigures& model, const GroupFigures& group) {
+  return absl::StrCat(LabelsOf(model.key), ",group=\"", LabelValue(group.group), "\"");
+}
+
+void WriteGroups(MetricsWriter& out, const std::vector<ModelFigures>& figures, absl::Time now) {
+  out.Family("tensorhub_group_versions_behind", "gauge",
+             "Published versions that are newer than the one that the group came to last.");
+  for (const ModelFigures& model : figures) {
+    for (const GroupFigures& group : model.groups) {
+      out.Sample("tensorhub_group_versions_behind", LabelsOf(model, group), group.versions_behind);
+    }
+  }
+  out.Family("tensorhub_group_since_publish_seconds", "gauge",
+             "Since the group's last publish; of groups that have published since the server's "
+             "start.");
+  for (const ModelFigures& model : figures) {
+    for (const GroupFigures& group : model.groups) {
+      if (!group.published_at.has_value()) continue;
+      out.Sample("tensorhub_group_since_publish_seconds", LabelsOf(model, group),
+                 absl::ToDoubleSeconds(now - *group.published_at));
+    }
+  }
+  out.Family("tensorhub_versions_behind_max", "gauge",
+             "Published versions that the group which is furthest behind lacks.");
+  for (const ModelFigures& model : figures) {
+    out.Sample("tensorhub_versions_behind_max", LabelsOf(model.key), model.most_versions_behind);
+  }
+  out.Family("tensorhub_groups_left_out", "gauge",
+             "Groups without samples of their own, because a model or all have too many.");
+  for (const ModelFigures& model : figures) {
+    out.Sample("tensorhub_groups_left_out", LabelsOf(model.key), model.groups_left_out);
+  }
+}
+
+void WriteProcess(MetricsWriter& out, const ProcessFigures& process) {
+  out.Single("process_cpu_seconds_total", "counter", "Of user and system.",
+             absl::ToDoubleSeconds(process.cpu));
+  out.Single("process_resident_memory_bytes", "gauge", "Resident memory.", process.resident_bytes);
+  out.Single("process_open_fds", "gauge", "File descriptors open now.", process.open_descriptors);
+  out.Single("process_max_fds", "gauge", "The most file descriptors.", process.max_descriptors);
+  out.Single("process_start_time_seconds", "gauge", "Since 1970.",
+             absl::ToDoubleSeconds(process.started - absl::UnixEpoch()));
 }
 
 struct TotalRow {
@@ -299,8 +393,9 @@ std::string VersionRow(const ModelKey& key, const CatalogVersion& version) {
 }
 
 std::string EventRow(const RecentEvent& event) {
-  return absl::StrCat("<tr><td>", absl::FormatDuration(absl::Trunc(event.age, absl::Seconds(1))),
-                      " ago<td>", event.id.ToString(), "<td>", Html(event.key.run), "<td>",
+  return absl::StrCat("<tr><td>", EventTimeText(event.at), "<td>",
+                      absl::FormatDuration(absl::Trunc(event.age, absl::Seconds(1))), " ago<td>",
+                      event.id.ToString(), "<td>", Html(event.key.run), "<td>",
                       Html(event.key.model), "<td>", Html(event.who), "<td>",
                       Html(EventKindName(event.kind)), "<td>", Html(event.what), "\n");
 }
@@ -321,9 +416,15 @@ std::string RenderMetrics(const StatusSnapshot& snapshot, const ServerMetrics& m
   out.Single("tensorhub_uptime_seconds", "gauge", "Since the start.",
              absl::ToDoubleSeconds(snapshot.uptime));
   out.Single("tensorhub_workers", "gauge", "Workers with a lease.", snapshot.workers);
+  out.Single("tensorhub_connections_borne", "gauge",
+             "Connections of workers and controllers that the limit of open files bears.",
+             ConnectionsBorne(snapshot.process.max_descriptors));
+  WriteProcess(out, snapshot.process);
   out.Single("tensorhub_models", "gauge", "Models known.", snapshot.figures.size());
   WriteModels(out, snapshot.figures);
   WriteTotals(out, snapshot.figures);
+  WriteHistograms(out, snapshot.figures);
+  WriteGroups(out, snapshot.figures, snapshot.now);
   for (const CounterRow& row : kCounters) {
     out.Single(row.name, "counter", row.help, snapshot.counters.*row.field);
   }
@@ -343,7 +444,8 @@ std::string RenderStatusPage(const StatusSnapshot& snapshot) {
       absl::StrAppend(&page, VersionRow(model.key, version));
     }
   }
-  absl::StrAppend(&page, "</table>\n<table><tr><th>when<th>event<th>run<th>model<th>who<th>what\n");
+  absl::StrAppend(
+      &page, "</table>\n<table><tr><th>time<th>when<th>event<th>run<th>model<th>who<th>what\n");
   for (auto event = snapshot.events.events.rbegin(); event != snapshot.events.events.rend();
        ++event) {
     absl::StrAppend(&page, EventRow(*event));

@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "th/protocol/catalog.h"
 #include "th/registry_state/registry_types.h"
+#include "th/server/process_figures.h"
 #include "th/server/server_metrics.h"
 
 namespace th {
@@ -20,6 +21,8 @@ struct StatusSnapshot {
   std::vector<ModelFigures> figures;  // for metrics only
   RegistryCounters counters;
   size_t workers = 0;
+  ProcessFigures process;
+  absl::Time now;  // by the clock of the figures
   absl::Duration uptime;
   std::string address;  // of the gRPC listener
   std::string version;  // of the software

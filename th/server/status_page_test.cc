@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -52,6 +54,7 @@ StatusSnapshot Sample() {
                                     .id = EventId::Of(Epoch(3), 17),
                                     .kind = EventKind::kUpdateMoved,
                                     .age = absl::Seconds(4.2),
+                                    .at = absl::FromUnixMillis(1'700'000'000'125),
                                     .key = model.key,
                                     .who = "rollout",
                                     .what = "<b>8</b>"});
@@ -107,6 +110,68 @@ TEST(MetricsTest, EachCountOfAModelIsASampleOfItsOwnFamily) {
   }
 }
 
+TEST(MetricsTest, DoublesHaveAllTheirDigits) {
+  StatusSnapshot snapshot = Sample();
+  snapshot.figures[0].totals.stall[static_cast<size_t>(StallPhase::kQueue)] =
+      absl::Milliseconds(12'345'678'125);
+  EXPECT_THAT(RenderMetrics(snapshot, ServerMetrics()),
+              HasSubstr(",phase=\"queue\"} 12345678.125\n"));
+}
+
+TEST(MetricsTest, UpdatesAndStallsOfAModelAreHistograms) {
+  StatusSnapshot snapshot = Sample();
+  snapshot.figures[0].update_seconds.Record(absl::Seconds(3));
+  snapshot.figures[0].stall_seconds.Record(absl::Milliseconds(20));
+  snapshot.figures[0].stall_seconds.Record(absl::Minutes(10));
+  constexpr char kModel[] = "{run=\"r\\\"1\",model=\"<m>\"";
+  EXPECT_THAT(
+      RenderMetrics(snapshot, ServerMetrics()),
+      AllOf(HasSubstr("# TYPE tensorhub_update_seconds histogram\n"),
+            HasSubstr(absl::StrCat("tensorhub_update_seconds_bucket", kModel, ",le=\"2.5\"} 0\n")),
+            HasSubstr(absl::StrCat("tensorhub_update_seconds_bucket", kModel, ",le=\"5\"} 1\n")),
+            HasSubstr(absl::StrCat("tensorhub_update_seconds_sum", kModel, "} 3\n")),
+            HasSubstr(
+                absl::StrCat("tensorhub_rank_stall_seconds_bucket", kModel, ",le=\"300\"} 1\n")),
+            HasSubstr(
+                absl::StrCat("tensorhub_rank_stall_seconds_bucket", kModel, ",le=\"+Inf\"} 2\n")),
+            HasSubstr(absl::StrCat("tensorhub_rank_stall_seconds_count", kModel, "} 2\n"))));
+}
+
+TEST(MetricsTest, GroupsSayHowFarTheyAreBehind) {
+  StatusSnapshot snapshot = Sample();
+  snapshot.now = absl::FromUnixSeconds(100);
+  snapshot.figures[0].groups = {{"rollout", 3}, {"trainer", 0, absl::FromUnixSeconds(90)}};
+  snapshot.figures[0].groups_left_out = 7;
+  snapshot.figures[0].most_versions_behind = 4;
+  const std::string text = RenderMetrics(snapshot, ServerMetrics());
+  EXPECT_THAT(
+      text,
+      AllOf(HasSubstr(
+                "tensorhub_group_versions_behind{run=\"r\\\"1\",model=\"<m>\",group=\"rollout\"} "
+                "3\n"),
+            HasSubstr("tensorhub_group_since_publish_seconds{run=\"r\\\"1\",model=\"<m>\",group="
+                      "\"trainer\"} 10\n"),
+            HasSubstr("tensorhub_versions_behind_max{run=\"r\\\"1\",model=\"<m>\"} 4\n"),
+            HasSubstr("tensorhub_groups_left_out{run=\"r\\\"1\",model=\"<m>\"} 7\n")));
+  EXPECT_THAT(text,
+              Not(HasSubstr("since_publish_seconds{run=\"r\\\"1\",model=\"<m>\",group=\"rollout")));
+}
+
+TEST(MetricsTest, TheProcessIsMeasured) {
+  StatusSnapshot snapshot;
+  snapshot.process = {.cpu = absl::Milliseconds(1250),
+                      .resident_bytes = 4096,
+                      .open_descriptors = 12,
+                      .max_descriptors = 1024,
+                      .started = absl::FromUnixSeconds(1'700'000'000)};
+  EXPECT_THAT(RenderMetrics(snapshot, ServerMetrics()),
+              AllOf(HasSubstr("\nprocess_cpu_seconds_total 1.25\n"),
+                    HasSubstr("\nprocess_resident_memory_bytes 4096\n"),
+                    HasSubstr("\nprocess_open_fds 12\n"), HasSubstr("\nprocess_max_fds 1024\n"),
+                    HasSubstr("\ntensorhub_connections_borne 768\n"),
+                    HasSubstr("\nprocess_start_time_seconds 1700000000\n")));
+}
+
 TEST(MetricsTest, HistogramsAreCumulative) {
   ServerMetrics metrics;
   metrics.turn_seconds.Record(absl::Microseconds(50));
@@ -139,8 +204,8 @@ TEST(StatusPageTest, ShowsVersionsWithStateAndHolders) {
 
 TEST(StatusPageTest, ShowsWhatHappenedOfLate) {
   EXPECT_THAT(RenderStatusPage(Sample()),
-              AllOf(HasSubstr("4s ago<td>3-17"), HasSubstr("rollout<td>update moved"),
-                    HasSubstr("&lt;b&gt;8&lt;/b&gt;")));
+              AllOf(HasSubstr("2023-11-14T22:13:20.125Z<td>4s ago<td>3-17"),
+                    HasSubstr("rollout<td>update moved"), HasSubstr("&lt;b&gt;8&lt;/b&gt;")));
 }
 
 TEST(StatusPageTest, NamesCannotBreakOut) {

@@ -1,6 +1,7 @@
 // The binary as a user starts it: what it prints, how it ends.
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,10 +14,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "testing/status_matchers.h"
+#include "th/server/descriptors.h"
 #include "th/server/http_get.h"
 #include "th/server/scripted_worker.h"
 
@@ -132,6 +135,49 @@ TEST_F(TensorhubServerTest, SaysWhereItListensAndServes) {
               HasSubstr(absl::StrCat("ok epoch ", announced_.value("epoch", 0u))));
   ScriptedWorker worker(Announced("address"));
   EXPECT_OK(worker.Join("trainer"));
+}
+
+TEST_F(TensorhubServerTest, RaisesTheLimitOfOpenFilesAndTakesMoreConnectionsThanTheSoftOne) {
+  constexpr rlim_t kSoft = 1024;
+  constexpr size_t kConnections = 1500;
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  ASSERT_GE(limit.rlim_max, 4096u) << "this test needs a higher hard limit of open files";
+  limit.rlim_cur = kSoft;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  auto process = StartListening();  // inherits it
+  ASSERT_OK(RaiseDescriptorLimit());
+  EXPECT_THAT(process->Errors(),
+              AllOf(HasSubstr("raised from 1024 to the hard limit"),
+                    HasSubstr(absl::StrCat("bears ", ConnectionsBorne(limit.rlim_max)))));
+  std::vector<int> connections;
+  for (size_t i = 0; i < kConnections; ++i) {
+    connections.push_back(ConnectSocket(Announced("address")));
+    ASSERT_GE(connections.back(), 0);
+  }
+  ScriptedWorker worker(Announced("address"));
+  EXPECT_OK(worker.Join("trainer"));
+  EXPECT_THAT(HttpGet(Announced("http"), "/healthz"), HasSubstr("ok epoch"));
+  for (const int fd : connections) close(fd);
+}
+
+TEST_F(TensorhubServerTest, LogsJsonObjectsFromTheLevelOnThatIsAskedFor) {
+  auto process = Start({"--listen=127.0.0.1:0", "--log-json"});
+  process->FirstLine();
+  process->Signal(SIGTERM);
+  EXPECT_EQ(process->Wait(), 0);
+  const std::vector<std::string> lines = absl::StrSplit(process->Errors(), '\n', absl::SkipEmpty());
+  EXPECT_FALSE(lines.empty());
+  for (const std::string& line : lines) {
+    const nlohmann::json object = nlohmann::json::parse(line, nullptr, false);
+    EXPECT_TRUE(object.is_object()) << line;
+    EXPECT_EQ(object.value("level", ""), "INFO") << line;
+  }
+  auto quiet = Start({"--listen=127.0.0.1:0", "--log-level=error"});
+  quiet->FirstLine();
+  quiet->Signal(SIGTERM);
+  EXPECT_EQ(quiet->Wait(), 0);
+  EXPECT_EQ(quiet->Errors(), "");
 }
 
 TEST_F(TensorhubServerTest, APersonIsToldInOneLine) {

@@ -26,6 +26,7 @@ struct TextField {
 constexpr TextField kPlaceFields[] = {
     {"site", &Location::site}, {"rack", &Location::rack}, {"host", &Location::host}};
 constexpr TextField kDeviceField = {"device", &Location::device};
+constexpr TextField kHostNameField = {"host-name", &Location::host_name};
 constexpr absl::string_view kNumaField = "numa";
 constexpr absl::string_view kNicField = "nic";
 
@@ -112,9 +113,11 @@ absl::Status SetField(absl::string_view field, absl::string_view value, Location
     if (field == place.name) return SetText(place, value, location);
   }
   if (field == kDeviceField.name) return SetText(kDeviceField, value, location);
+  if (field == kHostNameField.name) return SetText(kHostNameField, value, location);
   if (field == kNumaField) return SetNuma(value, location);
   if (field == kNicField) return AddNic(value, location);
-  return Refused(field, "unknown; the fields are site, rack, host, numa, nic and device");
+  return Refused(field,
+                 "unknown; the fields are site, rack, host, numa, nic, device and host-name");
 }
 
 bool KnownEqual(const std::string& a, const std::string& b) { return !a.empty() && a == b; }
@@ -131,6 +134,7 @@ std::string Location::ToString() const {
   if (numa_node >= 0) AppendField(out, kNumaField, absl::StrCat(numa_node));
   for (const std::string& nic : nics) AppendField(out, kNicField, nic);
   AppendField(out, kDeviceField.name, device);
+  AppendField(out, kHostNameField.name, host_name);
   return out;
 }
 

@@ -23,10 +23,11 @@ struct Location {
   int32_t numa_node = -1;
   std::vector<std::string> nics;
   std::string device;
+  std::string host_name;  // of `host`, for people alone: two hosts may have one name
 
   friend bool operator==(const Location&, const Location&) = default;
-  // "site=a,rack=r1,host=n7,numa=0,nic=mlx5_0,nic=mlx5_1,device=...", without what is unknown.
-  // Commas, percent signs, white space and controls within a value are written as %2c.
+  // "site=a,rack=r1,host=n7,numa=0,nic=mlx5_0,nic=mlx5_1,device=...,host-name=...", without what is
+  // unknown. Commas, percent signs, white space and controls within a value are written as %2c.
   std::string ToString() const;
 };
 

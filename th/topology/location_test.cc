@@ -24,6 +24,14 @@ Location Full() {
           .device = "GPU-8f3c"};
 }
 
+TEST(LocationTest, TheHostsNameIsShownAndTellsNothingApart) {
+  const Location named{.host = "4f3c", .host_name = "node7"};
+  EXPECT_EQ(named.ToString(), "host=4f3c,host-name=node7");
+  EXPECT_THAT(ParseLocation(named.ToString()), IsOkAndHolds(named));
+  EXPECT_EQ(DistanceBetween(named, {.host = "4f3c", .host_name = "other"}), Distance::kSameHost);
+  EXPECT_EQ(DistanceBetween(named, {.host = "9999", .host_name = "node7"}), Distance::kSameSite);
+}
+
 TEST(LocationTest, ShowsWhatIsKnown) {
   EXPECT_EQ(Full().ToString(),
             "site=a,rack=r1,host=n7,numa=0,nic=mlx5_0,nic=mlx5_1,device=GPU-8f3c");

@@ -14,6 +14,7 @@ pb::RecentEvent EventToProto(const RecentEvent& event) {
   out.set_id(event.id.value);
   out.set_kind(static_cast<uint32_t>(event.kind));
   *out.mutable_age() = ToProto(event.age);
+  out.set_at_unix_us(absl::ToUnixMicros(event.at));
   if (event.key != ModelKey()) *out.mutable_key() = ToProto(event.key);
   out.set_who(CleanText(event.who, kMaxProseBytesOnWire));
   out.set_what(CleanText(event.what, kMaxProseBytesOnWire));
@@ -27,7 +28,10 @@ EventKind KindFromProto(uint32_t kind) {
 
 absl::StatusOr<RecentEvent> EventFromProto(const pb::RecentEvent& in) {
   FieldReader reader;
-  RecentEvent out{.number = in.number(), .id = EventId(in.id()), .kind = KindFromProto(in.kind())};
+  RecentEvent out{.number = in.number(),
+                  .id = EventId(in.id()),
+                  .kind = KindFromProto(in.kind()),
+                  .at = absl::FromUnixMicros(in.at_unix_us())};
   reader.Duration("age", in.has_age(), in.age(), out.age);
   if (in.has_key()) reader.Nested("key", FromProto(in.key()), out.key);
   reader.Prose(in.who(), out.who);

@@ -77,7 +77,7 @@ TH_WIRE_EQUALITY(CatalogVersion, a, b, c, d, e, f, g, h, i)
 TH_WIRE_EQUALITY(CatalogModel, a, b, c, d, e, f, g, h)
 TH_WIRE_EQUALITY(Catalog, a, b, c)
 
-TH_WIRE_EQUALITY(RecentEvent, a, b, c, d, e, f, g)
+TH_WIRE_EQUALITY(RecentEvent, a, b, c, d, e, f, g, h)
 TH_WIRE_EQUALITY(RecentEvents, a, b, c, d)
 
 #undef TH_WIRE_EQUALITY

@@ -140,8 +140,9 @@ RecentEvents MessageGenerator::MakeEvents() {
   for (uint64_t i = Below(4); i > 0; --i) {
     out.events.push_back({.number = Number(),
                           .id = SomeEvent(),
-                          .kind = Choose(EventKind::kNone, EventKind::kTransportPassedOver),
+                          .kind = Choose(EventKind::kNone, EventKind::kConnectionsRefused),
                           .age = SomeDuration(),
+                          .at = absl::FromUnixMicros(static_cast<int64_t>(SmallNumber())),
                           .key = Coin() ? ModelKey() : ModelKey{Name(), Name()},
                           .who = Text(),
                           .what = Text()});
@@ -246,7 +247,7 @@ Endpoint MessageGenerator::SomeEndpoint() {
 }
 
 Location MessageGenerator::SomeLocation() {
-  Location out{Text(), Text(), Text(), static_cast<int32_t>(Below(9)) - 1, {}, Text()};
+  Location out{Text(), Text(), Text(), static_cast<int32_t>(Below(9)) - 1, {}, Text(), Text()};
   for (uint64_t i = Below(3); i > 0; --i) out.nics.push_back(Name());
   return out;
 }

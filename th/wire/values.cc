@@ -166,6 +166,7 @@ pb::Location ToProto(const Location& location) {
   out.set_rack(CleanText(location.rack, kMaxNameBytes));
   out.set_host(CleanText(location.host, kMaxNameBytes));
   out.set_device(CleanText(location.device, kMaxNameBytes));
+  out.set_host_name(CleanText(location.host_name, kMaxNameBytes));
   if (location.numa_node >= 0) out.set_numa_node(location.numa_node);
   for (size_t i = 0; i < std::min(location.nics.size(), kMaxNicsOnWire); ++i) {
     out.add_nics(CleanText(location.nics[i], kMaxNameBytes));
@@ -180,6 +181,7 @@ absl::StatusOr<Location> FromProto(const pb::Location& in) {
   reader.Text("rack", in.rack(), kMaxNameBytes, out.rack);
   reader.Text("host", in.host(), kMaxNameBytes, out.host);
   reader.Text("device", in.device(), kMaxNameBytes, out.device);
+  reader.Text("host_name", in.host_name(), kMaxNameBytes, out.host_name);
   if (in.has_numa_node()) {
     reader.Check(in.numa_node() >= 0, "numa_node", "is negative");
     out.numa_node = in.numa_node();

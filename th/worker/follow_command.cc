@@ -1,5 +1,6 @@
 // tensorhub_worker follow: moves to every latest version, in memory or into folders, and serves it
 // on.
+#include <cstddef>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -23,8 +24,9 @@ namespace {
 
 struct FollowFlags {
   ConnectionFlags connection;
-  MemberFlags member{.group = "follower"};
+  MemberFlags member;  // an empty group: one of this process alone
   std::string into;
+  size_t keep = 2;
   std::string form = kDefaultForm;
   absl::Duration poll = absl::Seconds(1);
   absl::Duration timeout = absl::Hours(1);
@@ -78,12 +80,15 @@ ExitStatus RunFollow(const FollowFlags& flags) {
   absl::StatusOr<ClientOptions> client = flags.member.ToClientOptions(flags.connection);
   if (!client.ok()) return Fail(client.status(), ExitStatus::kUsage);
   client->staging_limit_bytes = flags.staging_limit_bytes;
+  if (client->group.empty()) client->group = GroupOfThisProcess("follower");
+  LOG(INFO) << "follows " << flags.connection.key().ToString() << " as group " << client->group;
   if (const absl::Status made = MakeFolder(flags.into); !made.ok())
     return Fail(made, ExitStatus::kLocalFiles);
   Follower follower({.connection = flags.connection,
                      .client = *client,
                      .form = flags.form,
                      .into = flags.into,
+                     .keep = flags.keep,
                      .poll = flags.poll,
                      .timeout = flags.timeout,
                      .stage = flags.stage,
@@ -102,7 +107,15 @@ void AddFollowCommand(CLI::App* app, ExitStatus* exit) {
   auto flags = std::make_shared<FollowFlags>();
   CLI::App* follow = app->add_subcommand(
       "follow", "move to every latest version and serve it on, until SIGTERM or SIGINT");
-  follow->add_option("--into", flags->into, "write each version as a folder in this one");
+  CLI::Option* into =
+      follow->add_option("--into", flags->into, "write each version as a folder in this one");
+  follow
+      ->add_option("--keep", flags->keep,
+                   "the newest versions in --into, so many of them; older folders are removed")
+      ->check(CLI::Range(1, 1'000'000))
+      ->type_name("INT")
+      ->needs(into)
+      ->capture_default_str();
   follow->add_option("--form", flags->form, "the form of the weights")->capture_default_str();
   AddDurationFlag(follow, "--poll", &flags->poll, {absl::Milliseconds(10), absl::Hours(1)},
                   "the time, like 500ms, between two looks for a newer version");
@@ -127,6 +140,7 @@ void AddFollowCommand(CLI::App* app, ExitStatus* exit) {
       ->capture_default_str();
   AddConnectionFlags(follow, &flags->connection);
   AddMemberFlags(follow, &flags->member);
+  follow->get_option("--group")->default_str("follower-HOST-PID");
   AddOffloadFlag(follow, &flags->member);
   AddPreemptFlag(follow, &flags->member);
   follow->callback([flags, exit] { *exit = RunFollow(*flags); });

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "glog/logging.h"
 #include "th/command_line/quantity.h"
@@ -86,16 +85,16 @@ bool IsWithdrawn(const Catalog& catalog, const ModelKey& key, VersionSequence se
                                          });
 }
 
-// A label may hold what means something in a path.
-std::string FileNameOf(const VersionInfo& version) {
-  // The sequence too: a label may come again after a roll-back.
-  return absl::StrCat(version.sequence.ToString(), "-",
-                      absl::StrReplaceAll(version.label.text(), {{"/", "_"}}));
+void LogRemoved(const std::vector<std::string>& folders, absl::string_view why) {
+  for (const std::string& folder : folders) LOG(INFO) << "removed " << folder << ": " << why;
 }
 
 }  // namespace
 
 absl::Status Follower::Run(const std::function<void(const FollowedVersion&)>& on_version) {
+  if (!options_.into.empty()) {
+    LogRemoved(folders_.RemoveUnfinished(), "left unfinished by a process that was killed");
+  }
   TH_ASSIGN_OR_RETURN(controller_, options_.connection.Connect());
   stop_->HoldOff();
   TH_ASSIGN_OR_RETURN(const std::optional<VersionShards> shards, AwaitFirstVersion());
@@ -243,7 +242,7 @@ absl::Status Follower::FollowOnce(const std::function<void(const FollowedVersion
   }
   const absl::Duration took = absl::Now() - begin;
   TH_RETURN_IF_ERROR(model_->Gather());
-  const absl::StatusOr<std::string> folder = Save(update->first().version());
+  const absl::StatusOr<std::string> folder = SaveUnlessFull(update->first().version());
   if (!folder.ok()) {
     could_not_save_ = !absl::IsCancelled(folder.status());
     return could_not_save_ ? folder.status() : absl::OkStatus();
@@ -259,13 +258,33 @@ absl::Status Follower::FollowOnce(const std::function<void(const FollowedVersion
 
 absl::StatusOr<std::string> Follower::Save(const VersionInfo& version) {
   if (options_.into.empty()) return "";
-  const std::string folder = absl::StrCat(options_.into, "/", FileNameOf(version));
+  const std::string folder = folders_.PathOf(version);
   // From before a restart of the follower, or a roll-back.
   TH_ASSIGN_OR_RETURN(const bool saved, IsSaved(*model_, version, folder));
-  if (saved) return folder;
-  TH_RETURN_IF_ERROR(CheckCanSave(folder, model_->bytes()));
-  TH_RETURN_IF_ERROR(SaveModel(*model_, version, folder, stop_));
+  if (!saved) {
+    absl::Status room = CheckCanSave(folder, model_->bytes());
+    if (absl::IsResourceExhausted(room)) {
+      // The one to come will push out the oldest anyway. The last one stays until it is there.
+      LogRemoved(folders_.RemoveOlder(std::max<size_t>(options_.keep, 2) - 1, held_folder_),
+                 "the disk is full, and a newer version comes");
+      room = CheckCanSave(folder, model_->bytes());
+    }
+    TH_RETURN_IF_ERROR(room);
+    TH_RETURN_IF_ERROR(SaveModel(*model_, version, options_.connection.key(), folder, stop_));
+  }
+  held_folder_ = folder;
+  LogRemoved(folders_.RemoveOlder(options_.keep, folder),
+             absl::StrCat("--keep ", options_.keep, " leaves the newest versions"));
   return folder;
+}
+
+absl::StatusOr<std::string> Follower::SaveUnlessFull(const VersionInfo& version) {
+  absl::StatusOr<std::string> folder = Save(version);
+  if (!absl::IsResourceExhausted(folder.status())) return folder;
+  LOG(ERROR) << "version " << version.ToString()
+             << " is served from memory and is in no folder: " << folder.status().message()
+             << "; the next version is written again";
+  return "";
 }
 
 }  // namespace th

@@ -8,6 +8,7 @@
 #ifndef TH_WORKER_FOLLOWER_H_
 #define TH_WORKER_FOLLOWER_H_
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -23,6 +24,7 @@
 #include "th/worker/model_memory.h"
 #include "th/worker/reader_group.h"
 #include "th/worker/said_once.h"
+#include "th/worker/version_folders.h"
 
 namespace th {
 
@@ -31,6 +33,7 @@ struct FollowerOptions {
   ClientOptions client;  // rank and ranks are filled in
   std::string form = kDefaultForm;
   std::string into;  // a folder with a folder a version; empty: in memory only
+  size_t keep = 2;   // folders of versions; older ones of this model are removed
   absl::Duration poll = absl::Seconds(1);   // how often it asks for the latest
   absl::Duration timeout = absl::Hours(1);  // of one update
   // Receives beside what it serves, under client.staging_limit_bytes, and moves it in then.
@@ -51,12 +54,14 @@ class Follower {
  public:
   // `stop` outlives it.
   Follower(FollowerOptions options, StopSignals* stop)
-      : options_(std::move(options)), stop_(stop) {}
+      : options_(std::move(options)),
+        folders_(options_.into, options_.connection.key()),
+        stop_(stop) {}
 
   // Until a stop is requested (OK) or an error that time will not mend: the membership is lost, the
-  // model's layout changed, a folder cannot be written. An update that failed for lack of sources
-  // is tried again; one that would take a retained version's last replica, or has no room, too,
-  // while what is held is served on.
+  // model's layout changed, a folder cannot be written. On a full disk it goes on in memory. An
+  // update that failed for lack of sources is tried again; one that would take a retained version's
+  // last replica, or has no room, too, while what is held is served on.
   absl::Status Run(const std::function<void(const FollowedVersion&)>& on_version);
   // True when what Run came to is the folder's fault, not the server's or a peer's.
   bool could_not_save() const { return could_not_save_; }
@@ -71,6 +76,8 @@ class Follower {
   // Moves the staged version in; nothing when it was stopped.
   absl::StatusOr<std::optional<GroupUpdate>> MoveIn();
   absl::StatusOr<std::string> Save(const VersionInfo& version);
+  // Empty, having said so, where the disk is full: what is held is served from memory.
+  absl::StatusOr<std::string> SaveUnlessFull(const VersionInfo& version);
   // Says why a try failed, once; OK where the next one may do better, else why.
   absl::Status Judge(const absl::Status& failed);
   void Leave();
@@ -83,12 +90,14 @@ class Follower {
   void NoteNotAvailable(const UpdateResult& update);
 
   const FollowerOptions options_;
+  const VersionFolders folders_;
   StopSignals* const stop_;
   std::unique_ptr<Controller> controller_;
   std::unique_ptr<ModelMemory> model_;
   std::unique_ptr<ReaderGroup> readers_;
   bool could_not_save_ = false;
-  VersionInfo held_;  // an empty sequence: none yet
+  VersionInfo held_;         // an empty sequence: none yet
+  std::string held_folder_;  // written last
   bool server_away_ = false;
   SaidOnce said_;
   SaidOnce said_not_available_;

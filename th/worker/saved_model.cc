@@ -80,7 +80,7 @@ absl::StatusOr<bool> IsSaved(const ModelMemory& model, const VersionInfo& versio
                                                "; remove it, or write into another folder"));
 }
 
-absl::Status SaveModel(const ModelMemory& model, const VersionInfo& version,
+absl::Status SaveModel(const ModelMemory& model, const VersionInfo& version, const ModelKey& key,
                        const std::string& folder, StopSignals* stop) {
   const StopSignals::Unbroken unbroken(stop);
   std::vector<CheckpointTensor> tensors;
@@ -88,8 +88,10 @@ absl::Status SaveModel(const ModelMemory& model, const VersionInfo& version,
     tensors.push_back({.spec = static_cast<const TensorSpec&>(tensor), .data = tensor.data});
   return WriteCheckpoint(folder, tensors,
                          {.metadata = {{"format", "pt"},
-                                       {"tensorhub.version", version.label.text()},
-                                       {"tensorhub.sequence", version.sequence.ToString()}},
+                                       {kSavedRun, key.run},
+                                       {kSavedModel, key.model},
+                                       {kSavedVersion, version.label.text()},
+                                       {kSavedSequence, version.sequence.ToString()}},
                           .cancelled = [stop] { return stop->requested(); }});
 }
 

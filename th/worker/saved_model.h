@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "th/command_line/stop_signals.h"
+#include "th/identifiers/identifiers.h"
 #include "th/weights/version.h"
 #include "th/worker/model_memory.h"
 
@@ -24,10 +25,16 @@ absl::Status CheckCanSave(const std::string& folder, uint64_t bytes);
 absl::StatusOr<bool> IsSaved(const ModelMemory& model, const VersionInfo& version,
                              const std::string& folder);
 
-// Writes the whole tensors, gathered, as a folder; whole or not at all (th/memory). The version's
-// name is in the files' metadata. CANCELLED once a stop is requested; until then a second signal
-// waits for what was written to be gone. Errors of WriteCheckpoint.
-absl::Status SaveModel(const ModelMemory& model, const VersionInfo& version,
+// Keys of the files' metadata that say what was saved.
+inline constexpr char kSavedRun[] = "tensorhub.run";
+inline constexpr char kSavedModel[] = "tensorhub.model";
+inline constexpr char kSavedVersion[] = "tensorhub.version";
+inline constexpr char kSavedSequence[] = "tensorhub.sequence";
+
+// Writes the whole tensors, gathered, as a folder; whole or not at all (th/memory). The names of
+// the version and its model are in the files' metadata. CANCELLED once a stop is requested; until
+// then a second signal waits for what was written to be gone. Errors of WriteCheckpoint.
+absl::Status SaveModel(const ModelMemory& model, const VersionInfo& version, const ModelKey& key,
                        const std::string& folder, StopSignals* stop);
 
 }  // namespace th

@@ -107,12 +107,13 @@ TEST(SaveModelTest, WritesTensorsAliasesAndTheVersion) {
   const std::string folder = Fresh("saved");
   StopSignals stop(99);
   stop.HoldOff();
-  ASSERT_OK(SaveModel(model, version, folder, &stop));
+  ASSERT_OK(SaveModel(model, version, {"r1", "m"}, folder, &stop));
 
   ASSERT_OK_AND_ASSIGN(const CheckpointFolder read, CheckpointFolder::Open(folder));
   ASSERT_THAT(read.tensors(), SizeIs(2));
   EXPECT_EQ(read.tensors()[0].alias_of, "table");
   EXPECT_EQ(read.metadata().at("tensorhub.version"), "step-2");
+  EXPECT_EQ(read.metadata().at("tensorhub.model"), "m");
   std::string bytes(3, '?');
   ASSERT_OK(read.Read("table", bytes.data()));
   EXPECT_EQ(bytes, "abc");
@@ -129,7 +130,7 @@ TEST(SaveModelTest, AStopBreaksItOffAndLeavesNothingBehind) {
   stop.HoldOff();
   kill(getpid(), SIGTERM);
   stop.Wait();
-  EXPECT_THAT(SaveModel(model, {}, parent + "/here", &stop),
+  EXPECT_THAT(SaveModel(model, {}, {"r1", "m"}, parent + "/here", &stop),
               StatusIs(absl::StatusCode::kCancelled));
   EXPECT_TRUE(fs::is_empty(parent));
 }

@@ -58,7 +58,7 @@ void RememberFinished(Buffer& buffer, const Operation& operation, const Verdict&
 // Begins `operation` anew under the next number; its number so far has ended.
 void AskAgain(Buffer& buffer, Operation& operation, absl::Time now);
 
-// What a call ends with that its caller has cancelled.
+// The status of a call that its caller has cancelled.
 absl::Status CancelledByCaller();
 
 // A refusal of a verb, in words.

@@ -34,23 +34,29 @@ std::string OfAnotherEpoch(EventId asked, Epoch epoch) {
                       ") and remembers nothing of before; its log and the workers' name it still");
 }
 
-std::string EventTable(const RecentEvents& events, EventId asked) {
-  if (events.events.empty()) {
-    const std::string why = OfAnotherEpoch(asked, events.epoch);
-    return absl::StrCat(why.empty() ? "nothing to tell" : why, "\n");
-  }
-  TextTable table({{"AGO", Align::kRight}, {"EVENT"}, {"MODEL"}, {"WHO"}, {"WHAT"}});
+std::string WhyUnknown(EventId asked, Epoch epoch) {
+  const std::string why = OfAnotherEpoch(asked, epoch);
+  if (!why.empty()) return why;
+  return absl::StrCat("the server remembers no event ", asked.ToString(),
+                      ": there was none, it is of another run or model than the one named, or so "
+                      "much has happened since that it is forgotten; the logs of the server and of "
+                      "the workers name it still");
+}
+
+std::string EventTable(const RecentEvents& events) {
+  if (events.events.empty()) return "nothing to tell\n";
+  TextTable table({{"TIME"}, {"AGO", Align::kRight}, {"EVENT"}, {"MODEL"}, {"WHO"}, {"WHAT"}});
   for (const RecentEvent& event : events.events) {
-    table.AddRow({absl::StrFormat("%.1f s", absl::ToDoubleSeconds(event.age)),
-                  Dash(event.id.ToString()), ModelText(event.key), Dash(event.who),
-                  WhatText(event)});
+    table.AddRow(
+        {Dash(EventTimeText(event.at)), absl::StrFormat("%.1f s", absl::ToDoubleSeconds(event.age)),
+         Dash(event.id.ToString()), ModelText(event.key), Dash(event.who), WhatText(event)});
   }
   return table.ToString();
 }
 
 std::string EventLine(const RecentEvent& event) {
-  return absl::StrCat(Dash(event.id.ToString()), "  ", ModelText(event.key), "  ", Dash(event.who),
-                      "  ", WhatText(event));
+  return absl::StrCat(Dash(EventTimeText(event.at)), "  ", Dash(event.id.ToString()), "  ",
+                      ModelText(event.key), "  ", Dash(event.who), "  ", WhatText(event));
 }
 
 nlohmann::json ToJson(const RecentEvent& event) {
@@ -58,6 +64,7 @@ nlohmann::json ToJson(const RecentEvent& event) {
           {"event", event.id.ToString()},
           {"kind", std::string(EventKindName(event.kind))},
           {"age_seconds", absl::ToDoubleSeconds(event.age)},
+          {"time", EventTimeText(event.at)},
           {"run", event.key.run},
           {"model", event.key.model},
           {"who", event.who},

@@ -9,16 +9,17 @@
 
 namespace th {
 
-// The events of `asked`, or all where that is empty, as a table, oldest first. Where there is none,
-// the reason: an
-// operation of another epoch of the server is not remembered by this one.
-std::string EventTable(const RecentEvents& events, EventId asked);
+// The events as a table, oldest first, or that there are none.
+std::string EventTable(const RecentEvents& events);
+// The reason why a server at `epoch` remembers nothing of `asked`.
+std::string WhyUnknown(EventId asked, Epoch epoch);
 // Empty where the server that answered is the one that minted `asked`.
 std::string OfAnotherEpoch(EventId asked, Epoch epoch);
-// One line for who follows: "7-12  r1/m  rollout-1  update moved: step-5 (#7.2) after 1.2s".
+// One line for who follows: "2026-11-26T18:30:00.125Z  7-12  r1/m  rollout-1  update moved: step-5
+// (#7.2) after 1.2s".
 std::string EventLine(const RecentEvent& event);
 
-// {"number", "event", "kind", "age_seconds", "run", "model", "who", "what"}.
+// {"number", "event", "kind", "age_seconds", "time", "run", "model", "who", "what"}.
 nlohmann::json ToJson(const RecentEvent& event);
 // {"epoch", "lost", "events": [...]}; what is of another epoch is lost.
 nlohmann::json ToJson(const RecentEvents& events, EventId asked);

@@ -17,6 +17,7 @@ RecentEvents Two() {
                       .id = EventId::Of(Epoch(7), 12),
                       .kind = EventKind::kUpdateMoved,
                       .age = absl::Milliseconds(61'250),
+                      .at = absl::FromUnixMillis(1'700'000'000'125),
                       .key = {"r1", "qwen"},
                       .who = "rollout-1",
                       .what = "step-5 (#7.2) after 1.2s"},
@@ -24,30 +25,32 @@ RecentEvents Two() {
 }
 
 TEST(EventTableTest, TheTableAsDrawn) {
-  EXPECT_EQ("\n" + EventTable(Two(), {}), R"(
-   AGO  EVENT  MODEL    WHO        WHAT
-61.2 s  7-12   r1/qwen  rollout-1  update moved: step-5 (#7.2) after 1.2s
- 2.0 s  -      -        -          event
+  EXPECT_EQ("\n" + EventTable(Two()), R"(
+TIME                         AGO  EVENT  MODEL    WHO        WHAT
+2023-11-14T22:13:20.125Z  61.2 s  7-12   r1/qwen  rollout-1  update moved: step-5 (#7.2) after 1.2s
+-                          2.0 s  -      -        -          event
 )");
 }
 
 TEST(EventTableTest, SaysWhenThereIsNothing) {
-  EXPECT_EQ(EventTable({}, {}), "nothing to tell\n");
-  EXPECT_EQ(EventTable({.epoch = Epoch(7)}, EventId::Of(Epoch(7), 99)), "nothing to tell\n");
+  EXPECT_EQ(EventTable({}), "nothing to tell\n");
+  EXPECT_THAT(WhyUnknown(EventId::Of(Epoch(7), 99), Epoch(7)),
+              HasSubstr("remembers no event 7-99"));
 }
 
 TEST(EventTableTest, WhatIsOfAnotherEpochIsLost) {
   const RecentEvents none{.epoch = Epoch(7)};
   const EventId before = EventId::Of(Epoch(6), 12), elsewhere = EventId::Of(Epoch(8), 12);
-  EXPECT_THAT(EventTable(none, before), HasSubstr("event 6-12 is LOST: it is of epoch 6"));
-  EXPECT_THAT(EventTable(none, elsewhere), HasSubstr("event 8-12 is of another server"));
+  EXPECT_THAT(WhyUnknown(before, none.epoch), HasSubstr("event 6-12 is LOST: it is of epoch 6"));
+  EXPECT_THAT(WhyUnknown(elsewhere, none.epoch), HasSubstr("event 8-12 is of another server"));
   EXPECT_EQ(ToJson(none, before)["lost"], true);
   EXPECT_EQ(ToJson(none, EventId::Of(Epoch(7), 12))["lost"], false);
 }
 
 TEST(EventLineTest, OneLineAnEvent) {
-  EXPECT_EQ(EventLine(Two().events[0]),
-            "7-12  r1/qwen  rollout-1  update moved: step-5 (#7.2) after 1.2s");
+  EXPECT_EQ(
+      EventLine(Two().events[0]),
+      "2023-11-14T22:13:20.125Z  7-12  r1/qwen  rollout-1  update moved: step-5 (#7.2) after 1.2s");
 }
 
 TEST(EventsToJsonTest, HasEveryField) {
@@ -58,6 +61,7 @@ TEST(EventsToJsonTest, HasEveryField) {
                                               {"event", "7-12"},
                                               {"kind", "update moved"},
                                               {"age_seconds", 61.25},
+                                              {"time", "2023-11-14T22:13:20.125Z"},
                                               {"run", "r1"},
                                               {"model", "qwen"},
                                               {"who", "rollout-1"},

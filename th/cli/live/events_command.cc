@@ -57,10 +57,13 @@ void Follow(Controller& controller, const EventsFlags& flags, EventId id, StopSi
   } while (!stop.WaitFor(flags.interval));
 }
 
-// NOT_FOUND: nothing happened to whoever is named, and nobody knows it. Who has left may have
-// events still.
-absl::Status CheckThere(Controller& controller, const RecentEvents& events, const ModelKey& key) {
-  if (!events.events.empty() || (key.run.empty() && key.model.empty())) return absl::OkStatus();
+// NOT_FOUND: nothing is remembered of the operation that is asked for; or nothing happened to
+// whoever is named, and nobody knows it. Who has left may have events still.
+absl::Status CheckThere(Controller& controller, const RecentEvents& events, EventId id,
+                        const ModelKey& key) {
+  if (!events.events.empty()) return absl::OkStatus();
+  if (!id.empty()) return absl::NotFoundError(WhyUnknown(id, events.epoch));
+  if (key.run.empty() && key.model.empty()) return absl::OkStatus();
   const absl::StatusOr<Catalog> catalog = controller.List();
   return catalog.ok() ? CheckNamed(*catalog, key) : catalog.status();
 }
@@ -77,18 +80,15 @@ ExitStatus RunEvents(const EventsFlags& flags) {
   if (!controller.ok()) return flags.reporter.Fail(controller.status());
   const absl::StatusOr<RecentEvents> events = (*controller)->Events(0, id);
   if (!events.ok()) return flags.reporter.Fail(events.status());
-  const std::string lost = OfAnotherEpoch(id, events->epoch);
-  const absl::Status there =
-      lost.empty() ? CheckThere(**controller, *events, flags.connection.key()) : absl::OkStatus();
+  const absl::Status there = CheckThere(**controller, *events, id, flags.connection.key());
   if (!there.ok() && !flags.follow) return flags.reporter.Fail(there);
   if (flags.follow) {
     LOG_IF(WARNING, !there.ok()) << there.message();  // it may come yet
-    LOG_IF(WARNING, !lost.empty()) << lost;
     stop.HoldOff();
     Follow(**controller, flags, id, stop);
     return ExitStatus::kOk;
   }
-  flags.reporter.Report(ToJson(*events, id), EventTable(*events, id));
+  flags.reporter.Report(ToJson(*events, id), EventTable(*events));
   return ExitStatus::kOk;
 }
 

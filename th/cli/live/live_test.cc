@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -95,10 +97,24 @@ TEST_F(LiveTest, EventsGoOnWhileTheyAreFollowed) {
   const nlohmann::json published =
       nlohmann::json::parse(events.AwaitLine("published"), nullptr, false);
   EXPECT_EQ(published["who"], "trainer");
+  absl::Time at;
+  std::string error;
+  EXPECT_TRUE(
+      absl::ParseTime(absl::RFC3339_full, published["time"].get<std::string>(), &at, &error));
+  EXPECT_LT(absl::AbsDuration(absl::Now() - at), absl::Minutes(1));
   const std::string event = Pull();
   EXPECT_THAT(events.AwaitLine("update moved"), HasSubstr(event));
   events.process().Signal(SIGTERM);
   EXPECT_EQ(events.Finish().status, kOk);
+}
+
+TEST_F(LiveTest, AnEventThatNobodyKnowsIsNotThere) {
+  const auto publisher = Publish();
+  std::string event = Pull();
+  event += "7";  // of this epoch, and not yet there
+  const ProgramRun run = RunTh({"events", "--id", event});
+  EXPECT_EQ(run.status, kNotThere);
+  EXPECT_THAT(run.errors, HasSubstr("remembers no event " + event));
 }
 
 TEST_F(LiveTest, WhatIsNoIdIsAUsageError) {
@@ -115,9 +131,9 @@ TEST_F(LiveTest, AnEventFromBeforeARestartIsLost) {
   server_.Start();
   ASSERT_TRUE(publisher->AwaitError("the server is back"));
   const ProgramRun run = RunTh({"events", "--id", event});
-  EXPECT_EQ(run.status, kOk);
-  EXPECT_THAT(run.output(), HasSubstr("event " + event + " is LOST"));
-  EXPECT_EQ(RunTh({"events", "--id", event, "--json"}).json()["lost"], true);
+  EXPECT_EQ(run.status, kNotThere);
+  EXPECT_THAT(run.errors, HasSubstr("event " + event + " is LOST"));
+  EXPECT_EQ(RunTh({"events", "--id", event, "--json"}).json()["error"]["code"], "NOT_FOUND");
 }
 
 TEST_F(LiveTest, NobodysEventsAreNone) {

@@ -1,4 +1,4 @@
-// What is read out of the source's memory, and the copies that this process makes for it.
+// PullConnection's reads out of the source's memory, and the copies that this process makes for it.
 #include <poll.h>
 
 #include <cstdint>

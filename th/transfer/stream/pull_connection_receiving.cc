@@ -1,4 +1,4 @@
-// What the source sends: frames, and the payloads of segments.
+// PullConnection's receiving of what the source sends: frames, and the payloads of segments.
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
