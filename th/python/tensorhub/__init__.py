@@ -1,0 +1,35 @@
+"""TensorHub moves model weights between RL trainers and rollouts.
+
+A trainer's rank:
+
+    hub = tensorhub.join("10.0.0.1:7077", run="r1", model="qwen3-8b", group="trainer", rank=rank, ranks=8)
+    weights = hub.register(model)              # nothing is copied
+    with weights.published(step):              # the weights are frozen; rollouts read them
+        generate()
+
+A rollout's rank:
+
+    hub = tensorhub.join("10.0.0.1:7077", run="r1", model="qwen3-8b", group="rollout-3", rank=rank, ranks=8)
+    weights = hub.register(model)
+    result = weights.update("latest")          # straight from whoever holds it
+    if result.moved: ...
+
+Errors are exceptions by code, all of them `tensorhub.Error`. Every call that waits answers Ctrl-C at once, and has a twin that
+ends in _async. After a fork the child's calls raise FailedPrecondition: join in the child.
+"""
+from . import _library  # first: it says why the library cannot be loaded
+from . import store
+from ._controller import Applied, Controller, connect
+from ._errors import (Aborted, AlreadyExists, Cancelled, DataLoss, DeadlineExceeded, Error, FailedPrecondition, Internal,
+                      InvalidArgument, NotFound, OutOfRange, PermissionDenied, ResourceExhausted, Unauthenticated, Unavailable,
+                      Unimplemented)
+from ._hub import Hub, UpdateResult, VersionInfo, Weights, join, join_async
+from ._receive import Receive, Slice
+from ._server import Server, serve
+
+__version__ = "0.1.0"
+
+__all__ = ["Aborted", "AlreadyExists", "Applied", "Cancelled", "Controller", "DataLoss", "DeadlineExceeded", "Error",
+           "FailedPrecondition", "Hub", "Internal", "InvalidArgument", "NotFound", "OutOfRange", "PermissionDenied", "Receive",
+           "ResourceExhausted", "Server", "Slice", "Unauthenticated", "Unavailable", "Unimplemented", "UpdateResult",
+           "VersionInfo", "Weights", "connect", "join", "join_async", "serve", "store"]

@@ -1,0 +1,141 @@
+"""A client without a rank: it looks, waits, pins and rolls back."""
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import Any, Callable, Optional, Sequence
+
+from ._errors import FailedPrecondition
+from ._hub import Version, VersionInfo, _Handle, label_of
+from ._library import encoded, lib
+from ._operation import Operation, Result
+
+
+class Applied:
+    """Which groups hold a version whole; true where all do."""
+
+    def __init__(self, value: dict):
+        self.all: bool = value["all"]
+        self.version = VersionInfo._of(value["version"])
+        self.applied: list = value["applied"]
+        self.lacking: dict = {each["group"]: each["why"] for each in value["lacking"]}
+
+    def __bool__(self) -> bool:
+        return self.all
+
+    def __repr__(self) -> str:
+        return "<tensorhub.Applied %s applied=%r lacking=%r>" % (self.version.label, self.applied, self.lacking)
+
+
+class Controller:
+    """Made by `tensorhub.connect`. May be used on any thread. A context manager.
+
+    Times are in seconds. Errors of all: DeadlineExceeded; Unavailable while the server recovers from a restart; of those that
+    name a version NotFound, and FailedPrecondition where it was withdrawn.
+    """
+
+    def __init__(self, controller: int, description: str):
+        self._handle = _Handle(self, lib.th_controller_free, controller)
+        self._description = description
+
+    def __repr__(self) -> str:
+        return "<tensorhub.Controller %s>" % self._description
+
+    def __enter__(self) -> "Controller":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the connection. Idempotent."""
+        if self._handle.value is not None:
+            self._handle.close()
+
+    def _start(self, start: Callable[..., int], *arguments: Any) -> Operation:
+        if self._handle.value is None:
+            raise FailedPrecondition("this controller is closed: connect again")
+        return Operation(start, self._handle.value, *arguments, keep=self)
+
+    def _run(self, start: Callable[..., int], *arguments: Any) -> Result:
+        return self._start(start, *arguments).run()
+
+    def list(self, timeout: float = 10) -> dict:
+        """Models, versions, and who holds them: what `th list --json` shows."""
+        return self._run(lib.th_controller_list_start, ctypes.c_double(timeout)).value
+
+    def events(self, after: int = 0, id: Optional[str] = None, timeout: float = 10) -> dict:
+        """The recent events, oldest first; ask on with `after` = the answer's "last"."""
+        return self._run(lib.th_events_start, ctypes.c_uint64(after), encoded(id), ctypes.c_double(timeout)).value
+
+    def resolve(self, version: Version = "latest", timeout: float = 10) -> VersionInfo:
+        """Which version the name stands for now."""
+        return VersionInfo._of(self._run(lib.th_resolve_start, label_of(version), ctypes.c_double(timeout)).value)
+
+    def _wait_for(self, version: Version, timeout: float) -> Operation:
+        return self._start(lib.th_controller_wait_for_start, label_of(version), ctypes.c_double(timeout))
+
+    def wait_for(self, version: Version = "latest", timeout: float = 600) -> VersionInfo:
+        """Waits until `version` is published. DeadlineExceeded says why it is not there."""
+        return VersionInfo._of(self._wait_for(version, timeout).run().value)
+
+    async def wait_for_async(self, version: Version = "latest", timeout: float = 600) -> VersionInfo:
+        """As wait_for, for event loops."""
+        return VersionInfo._of((await self._wait_for(version, timeout).run_async()).value)
+
+    def _wait_applied(self, version: Version, groups: Sequence[str], timeout: float) -> Operation:
+        if isinstance(groups, str):
+            raise TypeError("groups is a list of groups, not the text %r" % groups)
+        names = (ctypes.c_char_p * max(len(groups), 1))(*[encoded(group) for group in groups])
+        return self._start(lib.th_wait_applied_start, label_of(version), names, ctypes.c_size_t(len(groups)),
+                           ctypes.c_double(timeout))
+
+    def wait_applied(self, version: Version, groups: Sequence[str], timeout: float = 600) -> Applied:
+        """Waits until all of `groups` hold `version` whole, or the time is over: the result says who lacks it, and why."""
+        return Applied(self._wait_applied(version, groups, timeout).run().value)
+
+    async def wait_applied_async(self, version: Version, groups: Sequence[str], timeout: float = 600) -> Applied:
+        """As wait_applied, for event loops."""
+        return Applied((await self._wait_applied(version, groups, timeout).run_async()).value)
+
+    def find_shard(self, version: Version = "latest", *, form: Optional[str] = None, group: Optional[str] = None,
+                   rank: int = 0, timeout: float = 10) -> dict:
+        """Which shard a receive of `group` and `rank` means: {"reason", "layout"}."""
+        return self._run(lib.th_find_shard_start, label_of(version), encoded(form), encoded(group), ctypes.c_uint32(rank),
+                         ctypes.c_double(timeout)).value
+
+    def layout(self, digest: str, timeout: float = 10) -> dict:
+        """The tensors of a shard, by its digest."""
+        return self._run(lib.th_get_layout_start, encoded(digest), ctypes.c_double(timeout)).value
+
+    def roll_back(self, to: Version, idempotency_key: str = "") -> VersionInfo:
+        """Withdraws every version after `to`, once for its key."""
+        return VersionInfo._of(self._run(lib.th_controller_roll_back_start, label_of(to), encoded(idempotency_key)).value)
+
+    def retain(self, keep_latest: int, form: Optional[str] = None) -> None:
+        """The `keep_latest` newest versions stay fetchable; 0: no policy. `form` None: every form."""
+        self._run(lib.th_retain_start, ctypes.c_uint32(keep_latest), encoded(form))
+
+    def pin(self, version: Version, owner: str, expires_after: float = 0, form: Optional[str] = None) -> VersionInfo:
+        """Keeps `version` fetchable until release, or for so many seconds; each owner's pin counts by itself."""
+        return VersionInfo._of(self._run(lib.th_pin_start, label_of(version), encoded(owner), ctypes.c_double(expires_after),
+                                         encoded(form)).value)
+
+    def release(self, version: Version, owner: str, form: Optional[str] = None) -> None:
+        """Ends the owner's pin. NotFound: it has none."""
+        self._run(lib.th_release_start, label_of(version), encoded(owner), encoded(form))
+
+
+def connect(server: Optional[str] = None, *, run: Optional[str] = None, model: Optional[str] = None,
+            timeout: float = 10) -> Controller:
+    """Connects a controller for one model of a run. TH_SERVER, TH_RUN and TH_MODEL stand for what is not given.
+
+    Without run and model it lists all. Raises Unavailable without a server within `timeout` seconds.
+    """
+    server = server or os.environ.get("TH_SERVER")
+    if not server:
+        raise ValueError("server is missing: give it to connect, or set TH_SERVER")
+    run, model = run or os.environ.get("TH_RUN"), model or os.environ.get("TH_MODEL")
+    operation = Operation(lib.th_controller_connect_start, encoded(server), encoded(run), encoded(model),
+                          ctypes.c_double(timeout))
+    return Controller(operation.run().handle("controller"), "server=%s run=%s model=%s" % (server, run, model))

@@ -1,0 +1,508 @@
+"""A rank's membership of a group, and its registered weights."""
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import dataclasses
+import json
+import logging
+import os
+import weakref
+from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Union
+
+from . import _library, _receive, _sizes, _tensors
+from ._errors import FailedPrecondition, check
+from ._library import byref, encoded, lib
+from ._operation import Operation, Result
+
+logger = logging.getLogger("tensorhub")
+
+Version = Union[int, str]
+Bytes = Union[int, str]
+_SEEDING = {"wait": 0, "skip": 1, "copy": 2}
+
+
+def label_of(version: Version) -> bytes:
+    """The text by which the library knows a version: a step, a label, "latest", or "#epoch.number"."""
+    if isinstance(version, bool) or not isinstance(version, (int, str)):
+        raise TypeError("a version is a step or a label, not %s %r" % (type(version).__name__, version))
+    if isinstance(version, int) and version < 0:
+        raise ValueError("a step is not negative: %d" % version)
+    return encoded(str(version))
+
+
+@dataclasses.dataclass(frozen=True)
+class VersionInfo:
+    """A published version: its label, its place in the model's history, and what its publisher said of it."""
+    label: str
+    sequence: str
+    attributes: Mapping[str, str]
+
+    @property
+    def selector(self) -> str:
+        """The text that means exactly this version."""
+        return "#" + self.sequence
+
+    @classmethod
+    def _of(cls, value: Optional[dict]) -> Optional["VersionInfo"]:
+        if value is None:
+            return None
+        return cls(value["label"], value["sequence"], value["attributes"])
+
+
+@dataclasses.dataclass(frozen=True)
+class UpdateResult:
+    """What an update, stage or apply came to, the same on all ranks of the group.
+
+    Attributes:
+      moved: all ranks hold `version` now.
+      already_there: all held it before.
+      available: False: the version is not there, and `reason` says why; the weights are as they were.
+      stall: the seconds that this rank's weights could not be used; `seconds` has the phases.
+      sources: who gave how much, over what.
+      event: the operation's name, as in `th events`.
+      details: all of it, as the library tells it.
+    """
+    moved: bool
+    already_there: bool
+    available: bool
+    reason: str
+    version: VersionInfo
+    bytes_received: int
+    stall: float
+    seconds: Mapping[str, float]
+    sources: Sequence[Mapping[str, Any]]
+    event: str
+    details: Mapping[str, Any]
+
+    @classmethod
+    def _of(cls, result: Result) -> "UpdateResult":
+        value = result.value
+        return cls(moved=result.outcome == _library.MOVED, already_there=result.outcome == _library.ALREADY_THERE,
+                   available=result.outcome != _library.NOT_AVAILABLE, reason=value["reason"],
+                   version=VersionInfo._of(value["version"]), bytes_received=value["bytes_received"],
+                   stall=value["seconds"]["stall"], seconds=value["seconds"], sources=value["sources"],
+                   event=value["event"], details=value)
+
+
+class _Handle:
+    """A handle of the library, freed once nothing refers to its owner, and before the process ends."""
+
+    def __init__(self, owner: Any, free: Callable[[ctypes.c_void_p], None], value: int):
+        self.value = ctypes.c_void_p(value)
+        self._free = weakref.finalize(owner, free, self.value)
+
+    def close(self) -> None:
+        self._free()
+        self.value = None
+
+
+class Hub:
+    """One rank's membership of a group of a model; made by `tensorhub.join`. A context manager: it leaves at the end.
+
+    May be used on any thread. It is of the process that has joined: calls in a forked child raise FailedPrecondition.
+    """
+
+    def __init__(self, client: int, description: str):
+        self._handle = _Handle(self, lib.th_client_free, client)
+        self._description = description
+
+    def __repr__(self) -> str:
+        return "<tensorhub.Hub %s%s>" % (self._description, "" if self._handle.value else ", left")
+
+    def __enter__(self) -> "Hub":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.leave()
+
+    @property
+    def _client(self) -> ctypes.c_void_p:
+        if self._handle.value is None:
+            raise FailedPrecondition("this client has left: join again")
+        return self._handle.value
+
+    def leave(self, timeout: float = 5) -> None:
+        """Leaves the group. Readers end the segment under way; weights that are registered end. Idempotent."""
+        if self._handle.value is None:
+            return
+        try:
+            Operation(lib.th_leave_start, self._client, ctypes.c_double(timeout), keep=self).run()
+        finally:
+            self._handle.close()
+
+    def check(self) -> None:
+        """Raises why the membership has ended; nothing while it lives."""
+        check(lib.th_membership(self._client))
+
+    def info(self) -> dict:
+        """{"connected", "data_endpoint", "control_bytes", "left_out"}."""
+        text = ctypes.c_char_p()
+        check(lib.th_client_info(self._client, byref(text)))
+        return json.loads(_library.take_string(text))
+
+    def preempt(self, seconds: float) -> None:
+        """A notice that this process goes in so many seconds: readers are moved to other sources, then it leaves."""
+        check(lib.th_preempt(self._client, ctypes.c_double(seconds)))
+
+    # ---- registering
+
+    def _register(self, values: Any, name: str, form: str, segment_bytes: Bytes, checksums: bool) -> tuple:
+        described = [_tensors.describe(each, value) for each, value in _tensors.named_tensors(values)]
+        options = _library.RegisterOptions(name=encoded(name), form=encoded(form),
+                                           segment_bytes=_sizes.parse_bytes(segment_bytes, "segment_bytes"),
+                                           no_checksums=0 if checksums else 1)
+        array, keep = as_array(described)
+        return described, Operation(lib.th_register_start, self._client, array, ctypes.c_size_t(len(described)), byref(options),
+                                    keep=(self, described, keep, options))
+
+    def register(self, values: Any, *, name: str = "weights", form: str = "hf", segment_bytes: Bytes = 0,
+                 checksums: bool = True) -> "Weights":
+        """Registers a module, a state dict or another mapping of names to arrays as one shard. Nothing is copied.
+
+        Arrays are torch tensors (DTensor shards keep their place in the whole), numpy arrays, or anything with DLPack or the
+        writable buffer protocol. They are referred to until the weights are unregistered, and must not be resized, nor
+        written while they are published. All ranks of the group register under the same `name`.
+
+        Raises ValueError or TypeError naming the tensor that cannot be taken; AlreadyExists for a name that is taken.
+        """
+        described, operation = self._register(values, name, form, segment_bytes, checksums)
+        return Weights(self, operation.run().handle("buffer"), name, described)
+
+    async def register_async(self, values: Any, *, name: str = "weights", form: str = "hf", segment_bytes: Bytes = 0,
+                             checksums: bool = True) -> "Weights":
+        """As register, for event loops."""
+        described, operation = self._register(values, name, form, segment_bytes, checksums)
+        return Weights(self, (await operation.run_async()).handle("buffer"), name, described)
+
+    # ---- looking and waiting
+
+    def _wait_for(self, version: Version, timeout: float) -> Operation:
+        return Operation(lib.th_wait_for_start, self._client, label_of(version), ctypes.c_double(timeout), keep=self)
+
+    def wait_for(self, version: Version = "latest", timeout: float = 600) -> VersionInfo:
+        """Waits until `version` is published. DeadlineExceeded says why it is not there."""
+        return VersionInfo._of(self._wait_for(version, timeout).run().value)
+
+    async def wait_for_async(self, version: Version = "latest", timeout: float = 600) -> VersionInfo:
+        """As wait_for, for event loops."""
+        return VersionInfo._of((await self._wait_for(version, timeout).run_async()).value)
+
+    def roll_back(self, to: Version, idempotency_key: str = "") -> VersionInfo:
+        """Withdraws every version after `to`, once for its key."""
+        return VersionInfo._of(Operation(lib.th_roll_back_start, self._client, label_of(to), encoded(idempotency_key),
+                                         keep=self).run().value)
+
+    def receive(self, version: Version = "latest", *, names: Sequence[str] = (), limit: Bytes = "64MiB",
+                form: str = "hf", group: Optional[str] = None, rank: int = 0, timeout: float = 600,
+                framework: Optional[str] = None) -> "_receive.Receive":
+        """Iterates over tensors of one shard of `version` as they arrive: `for name, tensor in hub.receive("latest"): ...`
+
+        Nothing is kept, and this client is no source of it. `names` are names or patterns with * and ?; `limit` bounds the
+        memory for what has arrived and is not taken yet, so a slow consumer slows the transfer. A call of the group: every
+        rank makes it, in the same order among its receives. `group` and `rank` say whose shard, where there are several.
+        `framework` is "torch", "numpy" or "bytes"; by default torch where it is imported, else numpy, else bytes.
+        """
+        return _receive.Receive(self, version, names, _sizes.parse_bytes(limit, "limit"), form, group, rank, timeout, framework)
+
+
+def as_array(described: Sequence[_tensors.Described]) -> tuple:
+    """The tensors as an array of the library's, and what must live as long as the call."""
+    array = (_library.Tensor * len(described))()
+    keep = []
+
+    def dimensions(values: Optional[Sequence[int]]) -> Any:
+        if values is None:
+            return None
+        made = (ctypes.c_int64 * max(len(values), 1))(*values)
+        keep.append(made)
+        return made
+
+    size = ctypes.sizeof(_library.Tensor)
+    for struct, each in zip(array, described):
+        struct.struct_size, struct.name, struct.dtype = size, encoded(each.name), each.dtype.encode()
+        struct.shape, struct.dimensions = dimensions(each.shape), len(each.shape)
+        struct.data = each.address or None
+        if each.global_shape is not None:
+            struct.global_shape, struct.slice_begin = dimensions(each.global_shape), dimensions(each.slice_begin)
+    return array, keep
+
+
+class Weights:
+    """A registered set of tensors: one shard of this rank; made by `Hub.register`.
+
+    publish, unpublish, update, stage and apply are calls of the group: every rank makes them, in the same order, and all get
+    one result. One at a time on one object.
+    """
+
+    def __init__(self, hub: Hub, buffer: int, name: str, described: Sequence[_tensors.Described]):
+        self._hub, self.name, self._tensors = hub, name, described
+        self._handle = _Handle(self, lib.th_buffer_free, buffer)
+
+    def __repr__(self) -> str:
+        return "<tensorhub.Weights %r of %r, %d tensors>" % (self.name, self._hub, len(self._tensors))
+
+    @property
+    def _buffer(self) -> ctypes.c_void_p:
+        if self._handle.value is None:
+            raise FailedPrecondition("these weights are unregistered: register them again")
+        return self._handle.value
+
+    def _operation(self, start: Callable[..., int], *arguments: Any, keep: Any = None) -> Operation:
+        return Operation(start, self._buffer, *arguments, keep=(self, keep))
+
+    def _checked_buffer(self) -> ctypes.c_void_p:
+        """ValueError naming a tensor whose memory is not where it was registered."""
+        for each in self._tensors:
+            if each.address_now is not None and each.address_now() != each.address:
+                raise ValueError("tensor %r lies elsewhere since it was registered (it was resized, or its storage was freed): "
+                                 "register the weights again, or rebind them" % each.name)
+        return self._buffer
+
+    def unregister(self) -> None:
+        """Withdraws the weights: readers end the segment under way. The tensors are referred to no more. Idempotent."""
+        if self._handle.value is not None:
+            self._handle.close()
+        self._tensors = []
+
+    def rebind(self, values: Any) -> None:
+        """Other memory for the same tensors, while the weights are neither published nor being filled."""
+        described = [_tensors.describe(each, value) for each, value in _tensors.named_tensors(values)]
+        array, keep = as_array(described)
+        self._operation(lib.th_rebind_start, array, ctypes.c_size_t(len(described)), keep=(described, keep)).run()
+        self._tensors = described
+
+    # ---- publishing
+
+    def _publish(self, version: Version, attributes: Optional[Mapping[str, str]], timeout: float, snapshot: bool,
+                 snapshot_or_in_place: bool, derived_from: Optional[str], after_cuda_event: Optional[int]) -> Operation:
+        options = _library.PublishOptions(
+            attributes=encoded(json.dumps(dict(attributes))) if attributes else None, timeout=timeout,
+            derived_from=encoded(derived_from), snapshot=int(snapshot or snapshot_or_in_place),
+            snapshot_or_in_place=int(snapshot_or_in_place), after_cuda_event=after_cuda_event)
+        self._checked_buffer()
+        return self._operation(lib.th_publish_start, label_of(version), byref(options), keep=options)
+
+    def publish(self, version: Version, *, attributes: Optional[Mapping[str, str]] = None, timeout: float = 60,
+                snapshot: bool = False, snapshot_or_in_place: bool = False, derived_from: Optional[str] = None,
+                after_cuda_event: Optional[int] = None) -> None:
+        """Freezes the weights and offers them as `version`, a step or a label; returns at once.
+
+        They must not be written until unpublish has returned. With `snapshot` a copy in host memory is published instead
+        (join's `snapshot_limit`), and they may be written once this returns; with `snapshot_or_in_place` they are published
+        in place where there is no room. `derived_from` is the selector of the version of which this is another form.
+        `after_cuda_event` (torch: Event.cuda_event) publishes what a stream is still writing, once it has.
+        """
+        self._publish(version, attributes, timeout, snapshot, snapshot_or_in_place, derived_from, after_cuda_event).run()
+
+    async def publish_async(self, version: Version, *, attributes: Optional[Mapping[str, str]] = None, timeout: float = 60,
+                            snapshot: bool = False, snapshot_or_in_place: bool = False, derived_from: Optional[str] = None,
+                            after_cuda_event: Optional[int] = None) -> None:
+        """As publish, for event loops."""
+        await self._publish(version, attributes, timeout, snapshot, snapshot_or_in_place, derived_from,
+                            after_cuda_event).run_async()
+
+    def await_published(self) -> VersionInfo:
+        """Waits until all ranks have published: the version is there for readers."""
+        return VersionInfo._of(self._operation(lib.th_await_published_start).run().value)
+
+    async def await_published_async(self) -> VersionInfo:
+        """As await_published, for event loops."""
+        return VersionInfo._of((await self._operation(lib.th_await_published_start).run_async()).value)
+
+    def _unpublish(self, drain_timeout: float, timeout: float, drop_retained: bool, offload_timeout: float) -> Operation:
+        options = _library.UnpublishOptions(drain_timeout=drain_timeout, timeout=timeout, drop_retained=int(drop_retained),
+                                            offload_timeout=offload_timeout)
+        return self._operation(lib.th_unpublish_start, byref(options), keep=options)
+
+    def unpublish(self, *, drain_timeout: float = 5, timeout: float = 60, drop_retained: bool = False,
+                  offload_timeout: float = 60) -> None:
+        """Takes the weights back: once this returns they may be written. Readers in flight are cut after `drain_timeout`.
+
+        What is retained and nobody else has is copied to host memory first (join's `offload_limit`), unless `drop_retained`.
+        Ctrl-C raises at once, but the weights must not be written before another unpublish has returned.
+        """
+        self._unpublish(drain_timeout, timeout, drop_retained, offload_timeout).run()
+
+    async def unpublish_async(self, *, drain_timeout: float = 5, timeout: float = 60, drop_retained: bool = False,
+                              offload_timeout: float = 60) -> None:
+        """As unpublish, for event loops."""
+        await self._unpublish(drain_timeout, timeout, drop_retained, offload_timeout).run_async()
+
+    @contextlib.contextmanager
+    def published(self, version: Version, **options: Any) -> Iterator[VersionInfo]:
+        """Publishes, waits for all ranks, and unpublishes at the end, also after an exception. Options as of publish.
+
+            with weights.published(step):
+                generate()
+        """
+        self.publish(version, **options)
+        try:
+            yield self.await_published()
+        finally:
+            self.unpublish()
+
+    # ---- moving to a version
+
+    def _update(self, version: Version, timeout: float, drain_timeout: float, floor: Optional[str], drop_retained: bool,
+                offload_timeout: float, when_seeding: str, in_place: bool) -> Operation:
+        options = _library.UpdateOptions(
+            timeout=timeout, drain_timeout=drain_timeout, floor=encoded(floor), drop_retained=int(drop_retained),
+            offload_timeout=offload_timeout, when_seeding=seeding_of(when_seeding), in_place=int(in_place))
+        self._checked_buffer()
+        return self._operation(lib.th_update_start, label_of(version), byref(options), keep=options)
+
+    def update(self, version: Version = "latest", *, timeout: float = 600, drain_timeout: float = 5,
+               floor: Optional[str] = None, drop_retained: bool = False, offload_timeout: float = 60,
+               when_seeding: str = "wait", in_place: bool = False,
+               on_progress: Optional[Callable[[int, int], None]] = None) -> UpdateResult:
+        """Moves the weights, on all ranks of the group, to `version`: "latest", a step, a label, or "#epoch.number".
+
+        Not available is no error: result.available is False, and the weights are as they were. Nothing older than `floor` is
+        taken. While the version is on its way into this site `when_seeding` says whether to wait, skip or copy.
+        `on_progress(bytes_received, bytes_total)` is called on this thread, up to twenty times a second.
+
+        After an error see `undefined`. Ctrl-C leaves the weights as they were where nothing has been written yet.
+        """
+        return UpdateResult._of(self._update(version, timeout, drain_timeout, floor, drop_retained, offload_timeout,
+                                             when_seeding, in_place).run(on_progress))
+
+    async def update_async(self, version: Version = "latest", *, timeout: float = 600, drain_timeout: float = 5,
+                           floor: Optional[str] = None, drop_retained: bool = False, offload_timeout: float = 60,
+                           when_seeding: str = "wait", in_place: bool = False) -> UpdateResult:
+        """As update, for event loops; a task that is cancelled cancels it."""
+        return UpdateResult._of(await self._update(version, timeout, drain_timeout, floor, drop_retained, offload_timeout,
+                                                   when_seeding, in_place).run_async())
+
+    def _stage(self, version: Version, timeout: float, floor: Optional[str], when_seeding: str) -> Operation:
+        options = _library.StageOptions(timeout=timeout, floor=encoded(floor), when_seeding=seeding_of(when_seeding))
+        return self._operation(lib.th_stage_start, label_of(version), byref(options), keep=options)
+
+    def stage(self, version: Version = "latest", *, timeout: float = 600, floor: Optional[str] = None,
+              when_seeding: str = "wait", on_progress: Optional[Callable[[int, int], None]] = None) -> UpdateResult:
+        """Receives a version into spare host memory (join's `staging_limit`) while the weights stay in use."""
+        return UpdateResult._of(self._stage(version, timeout, floor, when_seeding).run(on_progress))
+
+    async def stage_async(self, version: Version = "latest", *, timeout: float = 600, floor: Optional[str] = None,
+                          when_seeding: str = "wait") -> UpdateResult:
+        """As stage, for event loops."""
+        return UpdateResult._of(await self._stage(version, timeout, floor, when_seeding).run_async())
+
+    def _apply(self, timeout: float, drain_timeout: float, drop_retained: bool, offload_timeout: float) -> Operation:
+        options = _library.ApplyOptions(timeout=timeout, drain_timeout=drain_timeout, drop_retained=int(drop_retained),
+                                        offload_timeout=offload_timeout)
+        self._checked_buffer()
+        return self._operation(lib.th_apply_start, byref(options), keep=options)
+
+    def apply(self, *, timeout: float = 60, drain_timeout: float = 5, drop_retained: bool = False,
+              offload_timeout: float = 60) -> UpdateResult:
+        """Moves what is staged into the weights, on all ranks or on none."""
+        return UpdateResult._of(self._apply(timeout, drain_timeout, drop_retained, offload_timeout).run())
+
+    async def apply_async(self, *, timeout: float = 60, drain_timeout: float = 5, drop_retained: bool = False,
+                          offload_timeout: float = 60) -> UpdateResult:
+        """As apply, for event loops."""
+        return UpdateResult._of(await self._apply(timeout, drain_timeout, drop_retained, offload_timeout).run_async())
+
+    def discard_staged(self) -> None:
+        """Frees what is staged."""
+        check(lib.th_discard_staged(self._buffer))
+
+    # ---- state
+
+    def _version_by(self, function: Callable[..., int]) -> Optional[VersionInfo]:
+        text = ctypes.c_char_p()
+        check(function(self._buffer, byref(text)))
+        return VersionInfo._of(json.loads(_library.take_string(text)))
+
+    @property
+    def version(self) -> Optional[VersionInfo]:
+        """What the weights hold, None where that is no version."""
+        return self._version_by(lib.th_buffer_version)
+
+    @property
+    def staged(self) -> Optional[VersionInfo]:
+        """What is staged, None where nothing is."""
+        return self._version_by(lib.th_staged)
+
+    @property
+    def undefined(self) -> bool:
+        """True after an update that failed once it had begun to write: do not serve; update again, or reset."""
+        return bool(lib.th_buffer_undefined(self._buffer))
+
+    def reset(self) -> None:
+        """Leaves `undefined`: the caller answers for the content."""
+        self._operation(lib.th_buffer_reset_start).run()
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of all tensors, tied ones once."""
+        return lib.th_buffer_bytes(self._buffer)
+
+    def info(self) -> dict:
+        """{"bytes", "layout", "snapshot_bytes", "bytes_sent", "gpu_registrations"}."""
+        text = ctypes.c_char_p()
+        check(lib.th_buffer_info(self._buffer, byref(text)))
+        return json.loads(_library.take_string(text))
+
+
+def seeding_of(word: str) -> int:
+    if word not in _SEEDING:
+        raise ValueError("when_seeding is %r, none of %s" % (word, ", ".join(_SEEDING)))
+    return _SEEDING[word]
+
+
+def _join(server: Optional[str], run: Optional[str], model: Optional[str], group: str, rank: int, ranks: int, timeout: float,
+          location: Optional[str], spot: bool, offload_limit: Bytes, staging_limit: Bytes, snapshot_limit: Bytes,
+          transports: Sequence[str], strict_transport: bool, data_address: Optional[str],
+          uplink_bytes_per_second: Bytes) -> tuple:
+    given = {"server": server, "run": run, "model": model}
+    for name, value in given.items():
+        given[name] = value if value is not None else os.environ.get("TH_" + name.upper())
+        if not given[name]:
+            raise ValueError("%s is missing: give it to join, or set TH_%s" % (name, name.upper()))
+    options = _library.JoinOptions(
+        **{name: encoded(value) for name, value in given.items()}, group=encoded(group), rank=rank, ranks=ranks,
+        join_timeout=timeout, location=encoded(location), spot=int(spot),
+        offload_limit_bytes=_sizes.parse_bytes(offload_limit, "offload_limit"),
+        staging_limit_bytes=_sizes.parse_bytes(staging_limit, "staging_limit"),
+        snapshot_limit_bytes=_sizes.parse_bytes(snapshot_limit, "snapshot_limit"),
+        transports=encoded(",".join(transports) or None), strict_transport=int(strict_transport),
+        data_address=encoded(data_address),
+        uplink_bytes_per_second=_sizes.parse_bytes(uplink_bytes_per_second, "uplink_bytes_per_second"))
+    description = "run=%s model=%s %s/%d" % (given["run"], given["model"], group, rank)
+    return description, Operation(lib.th_join_start, byref(options), keep=options)
+
+
+def join(server: Optional[str] = None, *, run: Optional[str] = None, model: Optional[str] = None, group: str, rank: int = 0,
+         ranks: int = 1, timeout: float = 10, location: Optional[str] = None, spot: bool = False, offload_limit: Bytes = 0,
+         staging_limit: Bytes = 0, snapshot_limit: Bytes = 0, transports: Sequence[str] = (), strict_transport: bool = False,
+         data_address: Optional[str] = None, uplink_bytes_per_second: Bytes = 0) -> Hub:
+    """Joins `group` of a model as `rank` of `ranks`. TH_SERVER, TH_RUN and TH_MODEL stand for what is not given.
+
+    `server` is "host:port" of the reference server. Limits are bytes, or texts as "64GiB": of host memory for copies of
+    retained versions (`offload_limit`), versions received beside what is in use (`staging_limit`) and published copies
+    (`snapshot_limit`). `transports` are "cuda_ipc", "same_host", "ibverbs", "tcp", the best first; empty: all.
+
+    Raises Unavailable without a server within `timeout` seconds, AlreadyExists naming the live worker that holds the rank.
+    """
+    description, operation = _join(server, run, model, group, rank, ranks, timeout, location, spot, offload_limit,
+                                   staging_limit, snapshot_limit, transports, strict_transport, data_address,
+                                   uplink_bytes_per_second)
+    hub = Hub(operation.run().handle("client"), description)
+    logger.info("joined %s", description)
+    return hub
+
+
+async def join_async(server: Optional[str] = None, *, run: Optional[str] = None, model: Optional[str] = None, group: str,
+                     rank: int = 0, ranks: int = 1, timeout: float = 10, location: Optional[str] = None, spot: bool = False,
+                     offload_limit: Bytes = 0, staging_limit: Bytes = 0, snapshot_limit: Bytes = 0,
+                     transports: Sequence[str] = (), strict_transport: bool = False, data_address: Optional[str] = None,
+                     uplink_bytes_per_second: Bytes = 0) -> Hub:
+    """As join, for event loops."""
+    description, operation = _join(server, run, model, group, rank, ranks, timeout, location, spot, offload_limit,
+                                   staging_limit, snapshot_limit, transports, strict_transport, data_address,
+                                   uplink_bytes_per_second)
+    hub = Hub((await operation.run_async()).handle("client"), description)
+    logger.info("joined %s", description)
+    return hub

@@ -1,0 +1,163 @@
+"""Receiving a version tensor by tensor, for engines that load by name; nothing of it is kept."""
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import json
+import select
+import sys
+import weakref
+from typing import TYPE_CHECKING, Any, Iterator, Optional, Sequence
+
+from . import _library, _tensors
+from ._errors import check
+from ._library import byref, encoded, lib
+
+if TYPE_CHECKING:
+    from ._hub import Hub
+
+_TORCH_NAMES = {name: torch.split(".")[1] for torch, name in _tensors._TORCH.items()}
+_NUMPY_NAMES = {name: numpy for numpy, name in _tensors._NUMPY.items()}
+
+
+@dataclasses.dataclass(frozen=True)
+class Slice:
+    """A tensor, or a part of one. `data` is good until the next slice is asked for.
+
+    Attributes:
+      shape: of the tensor in its shard; `global_shape` and `begin` place it in the whole.
+      offset: of `data` in the tensor, in bytes; is_last: it is the tensor's last.
+    """
+    name: str
+    dtype: str
+    shape: tuple
+    global_shape: tuple
+    begin: tuple
+    tensor_bytes: int
+    offset: int
+    data: memoryview
+
+    @property
+    def is_last(self) -> bool:
+        return self.offset + len(self.data) == self.tensor_bytes
+
+
+def _framework(given: Optional[str]) -> str:
+    if given is None:
+        if "torch" in sys.modules:
+            return "torch"
+        try:
+            import numpy  # noqa: F401
+            return "numpy"
+        except ImportError:
+            return "bytes"
+    if given not in ("torch", "numpy", "bytes"):
+        raise ValueError("framework is %r, none of torch, numpy, bytes" % given)
+    return given
+
+
+def _as_tensor(memory: bytearray, dtype: str, shape: tuple, framework: str, name: str) -> Any:
+    if framework == "bytes" or not dtype:
+        return memory
+    if framework == "torch":
+        import torch
+        kind = getattr(torch, _TORCH_NAMES[dtype])
+        if not memory:
+            return torch.empty(shape, dtype=kind)
+        return torch.frombuffer(memory, dtype=kind).reshape(shape)
+    import numpy
+    try:
+        kind = numpy.dtype(_NUMPY_NAMES[dtype])
+    except TypeError:
+        try:
+            import ml_dtypes
+            kind = numpy.dtype(getattr(ml_dtypes, _NUMPY_NAMES[dtype]))
+        except (ImportError, AttributeError):
+            raise ValueError("tensor %r is %s, which numpy does not have: install ml_dtypes, or receive with framework=\"torch\" "
+                             "or \"bytes\"" % (name, dtype)) from None
+    return numpy.frombuffer(memory, dtype=kind).reshape(shape)
+
+
+class Receive:
+    """An iterator over (name, tensor); made by `Hub.receive`. A context manager: it is closed at the end.
+
+    After the last tensor `result` says what it came to. A version that is not available gives no tensor.
+    """
+
+    def __init__(self, hub: "Hub", version: Any, names: Sequence[str], limit_bytes: int, form: str, group: Optional[str],
+                 rank: int, timeout: float, framework: Optional[str]):
+        from ._hub import label_of
+        if isinstance(names, str):
+            raise TypeError("names is a list of names or patterns, not the text %r" % names)
+        self._framework = _framework(framework)
+        patterns = (ctypes.c_char_p * max(len(names), 1))(*[encoded(name) for name in names])
+        options = _library.ReceiveOptions(form=encoded(form), group=encoded(group), rank=rank, tensors=patterns,
+                                          tensors_count=len(names), limit_bytes=limit_bytes, timeout=timeout)
+        self._hub = hub
+        self._handle = ctypes.c_void_p()
+        check(lib.th_receive_open(hub._client, label_of(version), byref(options), byref(self._handle)))
+        self._close = weakref.finalize(self, lib.th_receive_close, self._handle)
+        self._tensors = self._assembled()
+        self.result: Optional[dict] = None
+
+    def __enter__(self) -> "Receive":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def __iter__(self) -> "Receive":
+        return self
+
+    def __next__(self) -> tuple:
+        return next(self._tensors)
+
+    def close(self) -> None:
+        """Cancels what is under way. Idempotent."""
+        self._close()
+
+    def slices(self) -> Iterator[Slice]:
+        """The slices as they lie in the library's memory, in place of whole tensors: no byte is copied."""
+        try:
+            while True:
+                found = self._next()
+                if found is None:
+                    break
+                yield found
+            outcome, text = ctypes.c_int(), ctypes.c_char_p()
+            check(lib.th_receive_result(self._handle, byref(outcome), byref(text)))
+            self.result = json.loads(_library.take_string(text))
+        finally:
+            self.close()
+
+    def _next(self) -> Optional[Slice]:
+        found = _library.Slice()
+        poll = None
+        while True:
+            status = lib.th_receive_next(self._handle, ctypes.c_double(0), byref(found))
+            if status != _library.DEADLINE_EXCEEDED:
+                break
+            if poll is None:
+                poll = select.poll()
+                poll.register(lib.th_receive_fd(self._handle), select.POLLIN)
+            poll.poll()  # Ctrl-C raises here
+        check(status)
+        if found.name is None:
+            return None
+        rows = range(found.dimensions)
+        data = (ctypes.c_char * found.bytes).from_address(found.data) if found.bytes else b""
+        return Slice(name=found.name.decode(), dtype=(found.dtype or b"").decode(),
+                     shape=tuple(found.shape[i] for i in rows), global_shape=tuple(found.global_shape[i] for i in rows),
+                     begin=tuple(found.slice_begin[i] for i in rows), tensor_bytes=found.tensor_bytes, offset=found.offset,
+                     data=memoryview(data).cast("B").toreadonly())
+
+    def _assembled(self) -> Iterator[tuple]:
+        memory = bytearray()
+        for piece in self.slices():
+            if piece.offset == 0:
+                memory = bytearray(piece.tensor_bytes)
+            memory[piece.offset:piece.offset + len(piece.data)] = piece.data
+            if piece.is_last:
+                yield piece.name, _as_tensor(memory, piece.dtype, piece.shape, self._framework, piece.name)
+
+

@@ -1,0 +1,82 @@
+"""A reference server for notebooks and tests, as a child process."""
+from __future__ import annotations
+
+import atexit
+import ctypes
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import tempfile
+from typing import Any, Optional
+
+_PR_SET_PDEATHSIG = 1
+_STOP_SECONDS = 10
+
+
+def program(name: str) -> str:
+    """The path of one of TensorHub's programs: beside this package, in the folder TENSORHUB_BIN, or on the PATH."""
+    named = os.environ.get("TENSORHUB_BIN")
+    places = ([pathlib.Path(named)] if named else []) + [pathlib.Path(__file__).resolve().parent / "bin"]
+    for place in places:
+        if os.access(place / name, os.X_OK):
+            return str(place / name)
+    found = shutil.which(name)
+    if found is None:
+        raise FileNotFoundError("tensorhub: there is no program %s in %s, nor on the PATH; it is a part of the wheel, and "
+                                "TENSORHUB_BIN names the folder of another one" % (name, ", ".join(map(str, places))))
+    return found
+
+
+class Server:
+    """A server that ends with this object, and with this process. A context manager; `address` is "host:port"."""
+
+    def __init__(self, listen: str = "127.0.0.1:0", state_dir: Optional[str] = None):
+        self._temporary = None
+        if state_dir is None:
+            self._temporary = tempfile.TemporaryDirectory(prefix="tensorhub-")
+            state_dir = self._temporary.name
+        libc = ctypes.CDLL(None)
+        # Where this process is killed nothing else would end the child.
+        self._process = subprocess.Popen(
+            [program("tensorhub_server"), "--listen=" + listen, "--state-dir=" + state_dir, "--json"],
+            stdout=subprocess.PIPE, stdin=subprocess.DEVNULL,
+            preexec_fn=lambda: libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM))
+        line = self._process.stdout.readline()
+        try:
+            self.address: str = json.loads(line)["address"]
+        except (ValueError, KeyError):
+            self.stop()
+            raise RuntimeError("tensorhub_server did not begin (exit status %s); its log on stderr says why"
+                               % self._process.returncode) from None
+        atexit.register(self.stop)
+
+    def __enter__(self) -> "Server":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Ends the server; workers are told to come back later. Idempotent."""
+        atexit.unregister(self.stop)
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(_STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        self._process.stdout.close()
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+
+def serve(listen: str = "127.0.0.1:0", state_dir: Optional[str] = None) -> Server:
+    """Starts a reference server as a child of this process; without `state_dir` it forgets all at its end.
+
+        with tensorhub.serve() as server, tensorhub.join(server.address, run="r", model="m", group="trainer") as hub: ...
+    """
+    return Server(listen, state_dir)

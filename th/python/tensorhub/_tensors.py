@@ -1,0 +1,183 @@
+"""What a caller registers, as the library takes it: address, shape, type and place of each tensor; nothing is copied.
+
+torch and numpy are known by what their objects have, and never imported here, but for the place of a DTensor's shard.
+Everything else that speaks the buffer protocol or DLPack is taken, too.
+"""
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import math
+from typing import Any, Callable, Iterable, Mapping, Optional, Sequence
+
+# safetensors' names, and the bytes of an element.
+ITEM_BYTES = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "I16": 2, "U16": 2, "F16": 2, "BF16": 2, "I32": 4,
+              "U32": 4, "F32": 4, "I64": 8, "U64": 8, "F64": 8}
+_TORCH = {"torch.bool": "BOOL", "torch.uint8": "U8", "torch.int8": "I8", "torch.float8_e4m3fn": "F8_E4M3",
+          "torch.float8_e5m2": "F8_E5M2", "torch.int16": "I16", "torch.uint16": "U16", "torch.float16": "F16",
+          "torch.bfloat16": "BF16", "torch.int32": "I32", "torch.uint32": "U32", "torch.float32": "F32",
+          "torch.int64": "I64", "torch.uint64": "U64", "torch.float64": "F64"}
+_NUMPY = {"bool": "BOOL", "uint8": "U8", "int8": "I8", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "int16": "I16",
+          "uint16": "U16", "float16": "F16", "bfloat16": "BF16", "int32": "I32", "uint32": "U32", "float32": "F32",
+          "int64": "I64", "uint64": "U64", "float64": "F64"}
+# Of the buffer protocol, in the machine's own sizes.
+_FORMATS = {"?": "BOOL", "B": "U8", "c": "U8", "b": "I8", "h": "I16", "H": "U16", "e": "F16", "i": "I32", "I": "U32",
+            "f": "F32", "l": "I64", "L": "U64", "q": "I64", "Q": "U64", "d": "F64"}
+_DLPACK = {(0, 8): "I8", (0, 16): "I16", (0, 32): "I32", (0, 64): "I64", (1, 8): "U8", (1, 16): "U16", (1, 32): "U32",
+           (1, 64): "U64", (2, 16): "F16", (2, 32): "F32", (2, 64): "F64", (4, 16): "BF16", (6, 8): "BOOL"}
+
+
+@dataclasses.dataclass
+class Described:
+    """One tensor. `keep` owns the memory; `address_now` tells where it lies now, as it may be resized under us."""
+    name: str
+    dtype: str
+    shape: tuple
+    address: int
+    keep: Any
+    address_now: Optional[Callable[[], int]] = None
+    global_shape: Optional[tuple] = None
+    slice_begin: Optional[tuple] = None
+    is_cuda: bool = False
+
+    @property
+    def bytes(self) -> int:
+        return math.prod(self.shape) * ITEM_BYTES[self.dtype]
+
+
+def named_tensors(values: Any) -> Iterable[tuple[str, Any]]:
+    """The tensors of a module, a state dict or another mapping, by name; tied ones under each of their names."""
+    if hasattr(values, "state_dict") and callable(values.state_dict):
+        try:
+            values = values.state_dict(keep_vars=True)
+        except TypeError:
+            values = values.state_dict()
+    if not isinstance(values, Mapping):
+        raise TypeError("tensors are expected as a module, a state dict or another mapping of names to arrays, not as %s"
+                        % type(values).__name__)
+    if not values:
+        raise ValueError("there is no tensor to register")
+    for name, value in values.items():
+        if not isinstance(name, str):
+            raise TypeError("the name of a tensor is expected to be a str, not %s %r" % (type(name).__name__, name))
+        yield name, value
+
+
+def _is_contiguous(shape: Sequence[int], strides: Optional[Sequence[int]]) -> bool:
+    """Whether `strides`, in elements, are those of rows laid end to end."""
+    if strides is None or 0 in shape:
+        return True
+    expected = 1
+    for size, stride in zip(reversed(tuple(shape)), reversed(tuple(strides))):
+        if size != 1 and stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+def _require_contiguous(name: str, shape, strides, what_to_do: str) -> None:
+    if not _is_contiguous(shape, strides):
+        raise ValueError("tensor %r is not contiguous (shape %s, strides %s): %s"
+                         % (name, tuple(shape), tuple(strides), what_to_do))
+
+
+def _known(name: str, dtype: Optional[str], given: Any) -> str:
+    if dtype is None:
+        raise ValueError("tensor %r has dtype %s, which TensorHub does not know: it knows %s; view it as one of them, or as "
+                         "bytes" % (name, given, ", ".join(ITEM_BYTES)))
+    return dtype
+
+
+def _place_of_dtensor(name: str, value: Any) -> tuple:
+    """The shape and place of this rank's part of a torch DTensor, within the whole."""
+    kinds = {type(placement).__name__ for placement in value.placements}
+    if not kinds <= {"Shard", "Replicate"}:
+        raise ValueError("tensor %r is placed as %s: only Shard and Replicate are plain parts of a tensor; redistribute it "
+                         "first" % (name, tuple(value.placements)))
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+    return compute_local_shape_and_global_offset(value.shape, value.device_mesh, value.placements)
+
+
+def _describe_torch(name: str, value: Any) -> Described:
+    if not hasattr(value, "data_ptr"):
+        raise TypeError("tensor %r is a %s of torch, not a tensor" % (name, type(value).__name__))
+    global_shape = slice_begin = None
+    if hasattr(value, "to_local") and hasattr(value, "placements"):
+        _, begin = _place_of_dtensor(name, value)
+        global_shape, slice_begin = tuple(value.shape), tuple(begin)
+        value = value.to_local()
+    layout, device = str(getattr(value, "layout", "torch.strided")), getattr(value, "device", None)
+    if layout != "torch.strided":
+        raise ValueError("tensor %r has layout %s: only strided tensors have one place in memory" % (name, layout))
+    kind = getattr(device, "type", "cpu")
+    if kind not in ("cpu", "cuda"):
+        raise ValueError("tensor %r lies on device %s: TensorHub moves memory of the host and of CUDA devices" % (name, device))
+    shape = tuple(value.shape)
+    _require_contiguous(name, shape, value.stride(), "register tensor.contiguous(), and keep that one")
+    dtype = _known(name, _TORCH.get(str(value.dtype)), value.dtype)
+    return Described(name, dtype, shape, value.data_ptr(), value, value.data_ptr, global_shape, slice_begin, kind == "cuda")
+
+
+def _describe_numpy(name: str, value: Any) -> Described:
+    interface = value.__array_interface__
+    dtype = _known(name, _NUMPY.get(str(value.dtype)) if value.dtype.isnative else None, value.dtype)
+    strides = None if interface.get("strides") is None else [s // value.dtype.itemsize for s in interface["strides"]]
+    _require_contiguous(name, value.shape, strides, "register numpy.ascontiguousarray(array), and keep that one")
+    return Described(name, dtype, tuple(value.shape), interface["data"][0], value,
+                     lambda: value.__array_interface__["data"][0])
+
+
+class _DLDevice(ctypes.Structure):
+    _fields_ = [("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32)]
+
+
+class _DLTensor(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("device", _DLDevice), ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8),
+                ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16), ("shape", ctypes.POINTER(ctypes.c_int64)),
+                ("strides", ctypes.POINTER(ctypes.c_int64)), ("byte_offset", ctypes.c_uint64)]
+
+
+def _describe_dlpack(name: str, value: Any) -> Described:
+    """By the protocol of https://dmlc.github.io/dlpack: the capsule keeps the memory, and its producer frees it."""
+    capsule = value.__dlpack__()
+    pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    tensor = _DLTensor.from_address(pointer_of(capsule, b"dltensor"))
+    if tensor.device.device_type not in (1, 2, 3, 13):  # of the host, CUDA, pinned, managed
+        raise ValueError("tensor %r lies on a device that TensorHub does not move memory of (DLPack's type %d)"
+                         % (name, tensor.device.device_type))
+    shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
+    strides = [tensor.strides[i] for i in range(tensor.ndim)] if tensor.strides else None
+    _require_contiguous(name, shape, strides, "register a contiguous copy, and keep that one")
+    dtype = _known(name, _DLPACK.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None,
+                   "(%d, %d bits) of DLPack" % (tensor.code, tensor.bits))
+    return Described(name, dtype, shape, (tensor.data or 0) + tensor.byte_offset, (capsule, value),
+                     is_cuda=tensor.device.device_type == 2)
+
+
+def _describe_buffer(name: str, value: Any) -> Described:
+    try:
+        view = memoryview(value)
+    except TypeError:
+        raise TypeError("tensor %r is a %s: a torch tensor, a numpy array, or an object with DLPack or the buffer protocol is "
+                        "expected" % (name, type(value).__name__)) from None
+    if view.readonly:
+        raise ValueError("tensor %r is read-only memory: register a bytearray or another writable buffer" % name)
+    if not view.c_contiguous:
+        raise ValueError("tensor %r is not contiguous: register a contiguous buffer" % name)
+    dtype = _known(name, _FORMATS.get(view.format.lstrip("@=<")), "%r of the buffer protocol" % view.format)
+    # While this is exported its owner can neither free nor resize it.
+    exported = (ctypes.c_char * view.nbytes).from_buffer(value)
+    return Described(name, dtype, tuple(view.shape), ctypes.addressof(exported) if view.nbytes else 0, exported)
+
+
+def describe(name: str, value: Any) -> Described:
+    """What the library needs of one tensor. TypeError, ValueError naming it."""
+    module = type(value).__module__.split(".")[0]
+    if module == "torch" or hasattr(value, "data_ptr"):
+        return _describe_torch(name, value)
+    if hasattr(value, "__array_interface__"):
+        return _describe_numpy(name, value)
+    if hasattr(value, "__dlpack__"):
+        return _describe_dlpack(name, value)
+    return _describe_buffer(name, value)
