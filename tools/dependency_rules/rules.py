@@ -25,6 +25,7 @@ ORDER = [
     "th/server",
     "th/client",
     "th/c_interface",
+    "th/python",
     "th/client_flags",
     "th/worker",
     "th/doctor",
