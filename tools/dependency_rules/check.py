@@ -19,7 +19,7 @@ except ImportError:  # run by its path
     import rules
 
 TEST_KINDS = {"cc_test", "py_test", "sh_test", "mutation_test", "elf_versions_test", "test_suite", "fuzz_test"}
-FACADE_KINDS = {"cc_library", "alias", "proto_library", "cc_binary"}
+FACADE_KINDS = {"cc_library", "alias", "proto_library", "cc_binary", "py_library"}
 # Functions that mean the same in Starlark.
 PYTHON_FUNCTIONS = {"bool", "dict", "enumerate", "int", "len", "list", "range", "sorted", "str", "tuple", "zip"}
 EVERYBODY = {"//visibility:public", "//:__subpackages__", "//th:__subpackages__"}
