@@ -113,7 +113,7 @@ TEST_F(AttachCommandTest, OfSeveralShardsTheFlagThatNamesOneIsNamed) {
 TEST_F(AttachCommandTest, MemoryThatIsNoArenaOfItsOwnIsRefusedWithTheReason) {
   auto publisher = StartPublisher(MakeModelFolder("model", 1), "step-1");
   publisher->AwaitLine("published");
-  RunningProgram follower(Against({Worker(), "follow", "--poll", "50ms"}));
+  RunningProgram follower(Against({Worker(), "follow", "--group", "follower", "--poll", "50ms"}));
   follower.AwaitLine("version=step-1");
   publisher->process().Signal(SIGTERM);
   EXPECT_EQ(publisher->Finish().status, kOk);

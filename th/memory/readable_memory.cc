@@ -74,7 +74,7 @@ class ByteProbe {
   bool CanRead(uintptr_t address) const {
     if (ends_[0] < 0) return true;
     if (write(ends_[1], reinterpret_cast<const void*>(address), 1) < 0) return errno != EFAULT;
-    char byte;
+    char byte = 0;
     return read(ends_[0], &byte, 1) == 1;
   }
 
