@@ -207,9 +207,8 @@ void DemoScene::KillIfSeen() {
   cluster_->Kill(victim->group);
   report_->killed_group = victim->group;
   report_->killed_at_fraction = victim->fraction;
-  screen_->ShowLine(
-      absl::StrFormat("%s is killed (SIGKILL) at %.0f %%, while others read from it", victim->group,
-                      victim->fraction * 100));
+  screen_->ShowLine(absl::StrFormat("%s is killed (SIGKILL) at %.0f %%, while others read from it",
+                                    victim->group, victim->fraction * 100));
 }
 
 void DemoScene::ShowEnds(const std::vector<RankProcess*>& ranks) {
@@ -277,9 +276,9 @@ absl::Status DemoScene::Verify(const std::vector<std::string>& groups) {
   report_->shards_compared = expected_.shards_compared();
   report_->tensors_compared = expected_.tensors_compared();
   screen_->ShowLine(differences.empty()
-                           ? absl::StrCat("version ", version_, ": all ", checksums.size(),
-                                          " readers' tensors have the trainer's SHA-256 sums")
-                           : absl::StrCat("DIFFERENT: ", absl::StrJoin(differences, "; ")));
+                        ? absl::StrCat("version ", version_, ": all ", checksums.size(),
+                                       " readers' tensors have the trainer's SHA-256 sums")
+                        : absl::StrCat("DIFFERENT: ", absl::StrJoin(differences, "; ")));
   return MeasureMemory(/*baseline=*/false);
 }
 
