@@ -38,6 +38,7 @@ class Server:
         if state_dir is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="tensorhub-")
             state_dir = self._temporary.name
+        self._owner = os.getpid()
         libc = ctypes.CDLL(None)
         # Where this process is killed nothing else would end the child.
         self._process = subprocess.Popen(
@@ -62,6 +63,8 @@ class Server:
     def stop(self) -> None:
         """Ends the server; workers are told to come back later. Idempotent."""
         atexit.unregister(self.stop)
+        if os.getpid() != self._owner:
+            return  # a forked child: the server is its parent's
         if self._process.poll() is None:
             self._process.terminate()
             try:
