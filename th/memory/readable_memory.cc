@@ -5,56 +5,17 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
-#include <fstream>
-#include <iterator>
 #include <map>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/string_view.h"
+#include "th/memory/memory_mappings.h"
 
 namespace th {
 namespace {
 
-struct Mapping {
-  uintptr_t begin = 0;
-  uintptr_t end = 0;
-  bool readable = false;
-  bool of_file = false;  // shared memory without a name too
-};
-
 uintptr_t AddressOf(const MemoryRange& range) { return reinterpret_cast<uintptr_t>(range.address); }
-
-bool ParseHex(absl::string_view text, uintptr_t& value) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
-  return error == std::errc() && end == text.data() + text.size();
-}
-
-// "7f00-7f10 r--p 00001000 08:01 1234   /models/a.safetensors".
-bool ParseLine(absl::string_view line, Mapping& mapping) {
-  const std::vector<absl::string_view> words = absl::StrSplit(line, absl::MaxSplits(' ', 5));
-  if (words.size() < 5) return false;
-  const std::pair<absl::string_view, absl::string_view> ends = absl::StrSplit(words[0], '-');
-  mapping.readable = !words[1].empty() && words[1][0] == 'r';
-  mapping.of_file = words[4] != "0";  // its inode
-  return ParseHex(ends.first, mapping.begin) && ParseHex(ends.second, mapping.end);
-}
-
-// By address; empty where they cannot be told.
-std::vector<Mapping> MappingsOfThisProcess() {
-  std::ifstream file("/proc/self/maps");
-  const std::string text(std::istreambuf_iterator<char>(file), {});
-  std::vector<Mapping> mappings;
-  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
-    Mapping mapping;
-    if (ParseLine(line, mapping)) mappings.push_back(mapping);
-  }
-  return mappings;
-}
 
 // Reads single bytes without a signal where they cannot be read.
 class ByteProbe {
@@ -88,7 +49,7 @@ std::string Place(const MemoryRange& range, uintptr_t at) {
 
 class Search {
  public:
-  Search(std::vector<Mapping> mappings, absl::Span<const MemoryRange> ranges)
+  Search(std::vector<MemoryMapping> mappings, absl::Span<const MemoryRange> ranges)
       : mappings_(std::move(mappings)), ranges_(ranges) {}
 
   std::optional<UnreadableRange> Run() {
@@ -109,9 +70,9 @@ class Search {
   std::string WhyNotMapped(const MemoryRange& range) {
     const uintptr_t end = AddressOf(range) + range.bytes;
     for (uintptr_t at = AddressOf(range); at < end;) {
-      auto mapping =
-          std::upper_bound(mappings_.begin(), mappings_.end(), at,
-                           [](uintptr_t address, const Mapping& one) { return address < one.end; });
+      auto mapping = std::upper_bound(
+          mappings_.begin(), mappings_.end(), at,
+          [](uintptr_t address, const MemoryMapping& one) { return address < one.end; });
       if (mapping == mappings_.end() || mapping->begin > at) {
         return absl::StrCat("nothing is mapped at ", Place(range, at));
       }
@@ -128,7 +89,8 @@ class Search {
   }
 
   // Some byte of `mapping` that is asked about cannot be read: the first range that has one.
-  std::optional<UnreadableRange> FirstBeyond(const Mapping& mapping, const ByteProbe& probe) const {
+  std::optional<UnreadableRange> FirstBeyond(const MemoryMapping& mapping,
+                                             const ByteProbe& probe) const {
     for (size_t i = 0; i < ranges_.size(); ++i) {
       const uintptr_t begin = std::max(AddressOf(ranges_[i]), mapping.begin);
       const uintptr_t end = std::min(AddressOf(ranges_[i]) + ranges_[i].bytes, mapping.end);
@@ -140,15 +102,15 @@ class Search {
     return std::nullopt;
   }
 
-  const std::vector<Mapping> mappings_;
+  const std::vector<MemoryMapping> mappings_;
   const absl::Span<const MemoryRange> ranges_;
-  std::map<const Mapping*, uintptr_t> last_asked_;
+  std::map<const MemoryMapping*, uintptr_t> last_asked_;
 };
 
 }  // namespace
 
 std::optional<UnreadableRange> FindUnreadable(absl::Span<const MemoryRange> ranges) {
-  std::vector<Mapping> mappings = MappingsOfThisProcess();
+  std::vector<MemoryMapping> mappings = MappingsOfThisProcess();
   if (mappings.empty()) return std::nullopt;
   return Search(std::move(mappings), ranges).Run();
 }

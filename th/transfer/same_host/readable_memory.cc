@@ -5,14 +5,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <fstream>
-#include <iterator>
+#include <cstdint>
 #include <map>
-#include <string>
 #include <utility>
 
-#include "absl/strings/numbers.h"
-#include "absl/strings/str_split.h"
+#include "th/memory/memory_mappings.h"
 
 namespace th::same_host {
 namespace {
@@ -37,10 +34,10 @@ class Mappings {
     if (!listed_ && region.bytes <= page_bytes) return CanRead(begin) && CanRead(end - 1);
     List();
     auto next = std::upper_bound(
-        ranges_.begin(), ranges_.end(), begin,
-        [](uintptr_t address, const MappingRange& range) { return address < range.end; });
+        mappings_.begin(), mappings_.end(), begin,
+        [](uintptr_t address, const MemoryMapping& mapping) { return address < mapping.end; });
     for (uintptr_t at = begin; at < end; ++next) {
-      if (next == ranges_.end()) return CanRead(at) && CanRead(end - 1);
+      if (next == mappings_.end()) return CanRead(at) && CanRead(end - 1);
       // The addresses before it are not listed, or mapped only now.
       if (at < next->begin && !CanRead(at)) return false;
       if (next->begin >= end) return CanRead(end - 1);
@@ -53,35 +50,20 @@ class Mappings {
  private:
   void List() {
     if (std::exchange(listed_, true)) return;
-    std::ifstream file("/proc/self/maps");
-    const std::string text{std::istreambuf_iterator<char>(file), {}};
-    ranges_ = ParseMappings(text);
+    mappings_ = MappingsOfThisProcess();
   }
-  bool CanReadFrom(const MappingRange& mapping, uintptr_t address) {
+  bool CanReadFrom(const MemoryMapping& mapping, uintptr_t address) {
     const auto [tried, is_new] = tried_.try_emplace(mapping.begin, false);
     if (is_new) tried->second = CanRead(address);
     return tried->second;
   }
 
   bool listed_ = false;
-  std::vector<MappingRange> ranges_;  // none where there is no /proc
-  std::map<uintptr_t, bool> tried_;   // by where they begin
+  std::vector<MemoryMapping> mappings_;  // none where there is no /proc
+  std::map<uintptr_t, bool> tried_;      // by where they begin
 };
 
 }  // namespace
-
-std::vector<MappingRange> ParseMappings(absl::string_view maps) {
-  std::vector<MappingRange> ranges;
-  for (const absl::string_view line : absl::StrSplit(maps, '\n')) {
-    const std::vector<absl::string_view> ends = absl::StrSplit(line.substr(0, line.find(' ')), '-');
-    MappingRange range;
-    if (ends.size() == 2 && absl::SimpleHexAtoi(ends[0], &range.begin) &&
-        absl::SimpleHexAtoi(ends[1], &range.end) && range.begin < range.end) {
-      ranges.push_back(range);
-    }
-  }
-  return ranges;
-}
 
 std::vector<MemoryRegion> FindUnreadable(absl::Span<const MemoryRegion> regions) {
   const auto is_of_host = [](const MemoryRegion& region) {

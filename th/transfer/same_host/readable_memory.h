@@ -3,22 +3,12 @@
 #ifndef TH_TRANSFER_SAME_HOST_READABLE_MEMORY_H_
 #define TH_TRANSFER_SAME_HOST_READABLE_MEMORY_H_
 
-#include <cstdint>
 #include <vector>
 
-#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "th/memory/memory_region.h"
 
 namespace th::same_host {
-
-struct MappingRange {
-  uintptr_t begin = 0, end = 0;
-  friend bool operator==(const MappingRange&, const MappingRange&) = default;
-};
-// The ranges in the text of /proc/PID/maps, in its order, which is that of the addresses. Pure;
-// other lines are left out.
-std::vector<MappingRange> ParseMappings(absl::string_view maps);
 
 // Those of the regions, in host memory, of which the kernel does not read all for others. It
 // decides by the mapping, so one byte of each mapping that they lie in is tried and no other page

@@ -15,21 +15,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-TEST(ParseMappingsTest, OneRangeALine) {
-  EXPECT_THAT(
-      ParseMappings("00400000-00452000 r-xp 00000000 08:02 173521   /usr/bin/dbus-daemon\n"
-                    "7f0000001000-7f0000003000 rw-p 00000000 00:00 0 \n"
-                    "ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0 [vsyscall]\n"),
-      ElementsAre(MappingRange{0x400000, 0x452000}, MappingRange{0x7f0000001000, 0x7f0000003000},
-                  MappingRange{0xffffffffff600000, 0xffffffffff601000}));
-}
-
-TEST(ParseMappingsTest, WhatIsNoLineIsLeftOut) {
-  EXPECT_THAT(ParseMappings(""), IsEmpty());
-  EXPECT_THAT(ParseMappings("\n-\n1-\n-1 r\n5-4 r\nx-y r\n1-2-3 r\n1 2\n2-3"),
-              ElementsAre(MappingRange{2, 3}));
-}
-
 class FindUnreadableTest : public ::testing::Test {
  protected:
   static constexpr size_t kPages = 5;
