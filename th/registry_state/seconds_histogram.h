@@ -26,6 +26,9 @@ struct SecondsHistogram {
     ++counts[bucket];
     sum += duration;
   }
+  // The count of one bucket alone; `bucket` <= kBounds.size().
+  uint64_t Count(size_t bucket) const { return counts[bucket]; }
+  double SumSeconds() const { return absl::ToDoubleSeconds(sum); }
   friend bool operator==(const SecondsHistogram&, const SecondsHistogram&) = default;
 };
 

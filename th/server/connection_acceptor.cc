@@ -87,9 +87,8 @@ void ConnectionAcceptor::AcceptFrom(int listener) {
     } else if (fd >= 0) {
       close(fd);
       NoteShortage(ShortageText());
-    } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+    } else if (IsShortage(errno)) {
       const int error = errno;
-      // The connection stays in the backlog, and poll would return at once.
       accept_again_at_ = absl::Now() + kAcceptRetry;
       NoteShortage(absl::StrCat(absl::ErrnoToStatus(error, "cannot accept").message(), "; ",
                                 ShortageText()));

@@ -25,8 +25,6 @@
 
 namespace th {
 
-// How soon it tries again where the system has no descriptor at all.
-inline constexpr absl::Duration kAcceptRetry = absl::Milliseconds(100);
 // How often a shortage that lasts is told again.
 inline constexpr absl::Duration kShortageReported = absl::Seconds(10);
 // A peer that acknowledges nothing for so long is cut off by the system.

@@ -45,6 +45,10 @@ bool IsReserved(int fd) {
   return fd >= 0 && static_cast<uint64_t>(fd) >= ConnectionsBorne(DescriptorLimit());
 }
 
+bool IsShortage(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+}
+
 bool DescriptorsShort() {
   const int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (fd < 0) return errno == EMFILE || errno == ENFILE;

@@ -12,12 +12,17 @@
 #include <cstdint>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 
 namespace th {
 
 // Reserved for the state, the status page's connections (kMaxHttpConnections) and gRPC's own; a
 // quarter of a limit that is low.
 inline constexpr uint64_t kReservedDescriptors = 320;
+
+// How soon a listener tries again where the system has no descriptor for a connection: that stays
+// in the backlog, and poll would return at once.
+inline constexpr absl::Duration kAcceptRetry = absl::Milliseconds(100);
 
 struct RaisedLimit {
   uint64_t before = 0;
@@ -38,6 +43,8 @@ constexpr uint64_t ConnectionsBorne(uint64_t limit) { return limit - ReservedDes
 // True for a new descriptor that should have stayed free. The system gives the lowest free number,
 // so that a high one means that those below are taken.
 bool IsReserved(int fd);
+// True for the error of a call that lacks a descriptor, or memory for one.
+bool IsShortage(int error);
 // True while a new connection would be refused. Costs two system calls.
 bool DescriptorsShort();
 

@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "th/server/descriptors.h"
 #include "th/status/status_macros.h"
 
 namespace th {
@@ -78,10 +79,6 @@ std::string RenderHead(int status, absl::string_view content_type, size_t body_b
                       "\r\nContent-Type: ", content_type, "\r\nContent-Length: ", body_bytes,
                       "\r\nAllow: GET, HEAD\r\nCache-Control: no-store\r\nConnection: close\r\n"
                       "\r\n");
-}
-
-bool IsShortage(int error) {
-  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
 
 // The response to a path in one round.
@@ -172,7 +169,7 @@ void HttpListener::AcceptAll(absl::Time now) {
       Read(connections_.back());  // who has asked already is not the one that makes room
     } else if (IsShortage(errno)) {
       if (MakeRoom()) continue;
-      accept_again_at_ = now + kHttpAcceptRetry;  // poll would return at once
+      accept_again_at_ = now + kAcceptRetry;
       return;
     } else if (errno != EINTR && errno != ECONNABORTED) {
       return;

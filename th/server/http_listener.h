@@ -35,8 +35,6 @@ inline constexpr size_t kMaxHttpRequestBytes = size_t{8} << 10;
 inline constexpr size_t kMaxHttpConnections = 256;
 // Answers of one round count once, however many clients get them; beyond this clients hear 503.
 inline constexpr size_t kMaxHttpUnsentBytes = size_t{256} << 20;
-// Where the system has no descriptor for a connection and none can be closed.
-inline constexpr absl::Duration kHttpAcceptRetry = absl::Milliseconds(100);
 
 struct HttpResponse {
   int status = 200;

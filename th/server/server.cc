@@ -234,8 +234,8 @@ HttpResponse Server::Impl::Page(const std::string& path) {
   snapshot->uptime = clock.Now() - started;
   snapshot->address = address_text;
   snapshot->version = software;
-  if (path == "/metrics") snapshot->process = ReadProcessFigures();
   if (path == "/metrics") {
+    snapshot->process = ReadProcessFigures();
     return {.content_type = "text/plain; version=0.0.4; charset=utf-8",
             .body = RenderMetrics(*snapshot, metrics)};
   }

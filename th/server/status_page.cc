@@ -59,32 +59,20 @@ class MetricsWriter {
     Family(name, type, help);
     Sample(name, "", value);
   }
-  void Histogram(absl::string_view name, absl::string_view help,
-                 const DurationHistogram& histogram) {
-    Family(name, "histogram", help);
+  // `histogram` is a DurationHistogram or a SecondsHistogram.
+  template <typename Histogram>
+  void HistogramSamples(absl::string_view name, absl::string_view labels,
+                        const Histogram& histogram) {
     const std::string bucket_name = absl::StrCat(name, "_bucket");
+    const absl::string_view comma = labels.empty() ? "" : ",";
     uint64_t count = 0;
-    for (size_t i = 0; i < DurationHistogram::kBounds.size(); ++i) {
+    for (size_t i = 0; i <= Histogram::kBounds.size(); ++i) {
       count += histogram.Count(i);
-      Sample(bucket_name, absl::StrCat("le=\"", DurationHistogram::kBounds[i], "\""), count);
+      const std::string bound =
+          i < Histogram::kBounds.size() ? absl::StrCat(Histogram::kBounds[i]) : "+Inf";
+      Sample(bucket_name, absl::StrCat(labels, comma, "le=\"", bound, "\""), count);
     }
-    count += histogram.Count(DurationHistogram::kBounds.size());
-    Sample(bucket_name, "le=\"+Inf\"", count);
-    Sample(absl::StrCat(name, "_sum"), "", histogram.SumSeconds());
-    Sample(absl::StrCat(name, "_count"), "", count);
-  }
-  void Sample(absl::string_view name, const std::string& labels,
-              const SecondsHistogram& histogram) {
-    const std::string bucket_name = absl::StrCat(name, "_bucket");
-    uint64_t count = 0;
-    for (size_t i = 0; i < histogram.counts.size(); ++i) {
-      count += histogram.counts[i];
-      const std::string bound = i < SecondsHistogram::kBounds.size()
-                                    ? absl::StrCat(SecondsHistogram::kBounds[i])
-                                    : "+Inf";
-      Sample(bucket_name, absl::StrCat(labels, ",le=\"", bound, "\""), count);
-    }
-    Sample(absl::StrCat(name, "_sum"), labels, absl::ToDoubleSeconds(histogram.sum));
+    Sample(absl::StrCat(name, "_sum"), labels, histogram.SumSeconds());
     Sample(absl::StrCat(name, "_count"), labels, count);
   }
   std::string Take() { return std::move(text_); }
@@ -155,10 +143,11 @@ void WriteShell(MetricsWriter& out, const ServerMetrics& metrics) {
              metrics.calls_refused.load());
   out.Single("tensorhub_durable_writes_total", "counter", "Writes of the state file.",
              metrics.durable_writes.load());
-  out.Histogram("tensorhub_turn_seconds", "From a message's arrival to its answers.",
-                metrics.turn_seconds);
-  out.Histogram("tensorhub_durable_write_seconds", "Writing the state file, fsync included.",
-                metrics.durable_write_seconds);
+  out.Family("tensorhub_turn_seconds", "histogram", "From a message's arrival to its answers.");
+  out.HistogramSamples("tensorhub_turn_seconds", "", metrics.turn_seconds);
+  out.Family("tensorhub_durable_write_seconds", "histogram",
+             "Writing the state file, fsync included.");
+  out.HistogramSamples("tensorhub_durable_write_seconds", "", metrics.durable_write_seconds);
 }
 
 void WriteModels(MetricsWriter& out, const std::vector<ModelFigures>& figures) {
@@ -180,12 +169,12 @@ void WriteHistograms(MetricsWriter& out, const std::vector<ModelFigures>& figure
              "Group updates that moved, from the first rank's call to the last rank's end; without "
              "copies that a group makes of its own.");
   for (const ModelFigures& model : figures) {
-    out.Sample("tensorhub_update_seconds", LabelsOf(model.key), model.update_seconds);
+    out.HistogramSamples("tensorhub_update_seconds", LabelsOf(model.key), model.update_seconds);
   }
   out.Family("tensorhub_rank_stall_seconds", "histogram",
              "Seconds that one rank waited inside one update or unpublish, failed ones too.");
   for (const ModelFigures& model : figures) {
-    out.Sample("tensorhub_rank_stall_seconds", LabelsOf(model.key), model.stall_seconds);
+    out.HistogramSamples("tensorhub_rank_stall_seconds", LabelsOf(model.key), model.stall_seconds);
   }
 }
 
