@@ -61,6 +61,20 @@ void CheckLease(const RegistryLimits& limits) {
                    "every third of the lease; the server would drop workers that run"));
 }
 
+// Puts glog's number in the place of a level's name.
+CLI::Validator LogLevel() {
+  const auto number_of = [](std::string& level) -> std::string {
+    static const std::map<std::string, int> levels = {{"info", 0}, {"warning", 1}, {"error", 2}};
+    const auto found = levels.find(level);
+    if (found == levels.end()) {
+      return absl::StrCat("'", level, "' is no level of the log; give info, warning or error");
+    }
+    level = absl::StrCat(found->second);
+    return "";
+  };
+  return CLI::Validator(number_of, "");
+}
+
 void AddFlags(CLI::App& app, ServerFlags& flags) {
   app.add_option("--listen", flags.listen, "Where workers connect; port 0: the system chooses")
       ->check(CLI::Validator(CheckAddress, "HOST:PORT"))
@@ -73,9 +87,8 @@ void AddFlags(CLI::App& app, ServerFlags& flags) {
   app.add_option("--port-file", flags.port_file, "Write the port here once listening")
       ->type_name("FILE");
   app.add_flag("--json", flags.json, "Say where it listens as one JSON object");
-  const std::map<std::string, int> levels = {{"info", 0}, {"warning", 1}, {"error", 2}};
   app.add_option("--log-level", flags.log_level, "The least severity that is logged")
-      ->transform(CLI::CheckedTransformer(levels).description(""))
+      ->transform(LogLevel())
       ->type_name("info|warning|error")
       ->default_str("info");
   app.add_flag("--log-json", flags.log_json, "Log as one JSON object a line");
