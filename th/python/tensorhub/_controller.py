@@ -2,12 +2,12 @@
 from __future__ import annotations
 
 import ctypes
-import os
 from typing import Any, Callable, Optional, Sequence
 
+from ._arguments import Version, encoded, given_or_environment, label_of
 from ._errors import FailedPrecondition
-from ._hub import Version, VersionInfo, _Handle, label_of
-from ._library import encoded, lib
+from ._hub import VersionInfo, _Handle
+from ._library import lib
 from ._operation import Operation, Result
 
 
@@ -132,10 +132,10 @@ def connect(server: Optional[str] = None, *, run: Optional[str] = None, model: O
 
     Without run and model it lists all. Raises Unavailable without a server within `timeout` seconds.
     """
-    server = server or os.environ.get("TH_SERVER")
+    server, run, model = (given_or_environment(name, value or None)
+                          for name, value in (("server", server), ("run", run), ("model", model)))
     if not server:
         raise ValueError("server is missing: give it to connect, or set TH_SERVER")
-    run, model = run or os.environ.get("TH_RUN"), model or os.environ.get("TH_MODEL")
     operation = Operation(lib.th_controller_connect_start, encoded(server), encoded(run), encoded(model),
                           ctypes.c_double(timeout))
     return Controller(operation.run().handle("controller"), "server=%s run=%s model=%s" % (server, run, model))

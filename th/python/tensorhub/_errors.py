@@ -1,6 +1,9 @@
 """The exceptions of tensorhub, one for each code of the library."""
 from __future__ import annotations
 
+import ctypes
+from typing import Any, Callable
+
 from . import _library
 from ._library import byref, lib
 
@@ -114,3 +117,10 @@ def check(status: int) -> None:
     fields = _library.Error()
     lib.th_last_error_fields(byref(fields))
     raise error_of(fields)
+
+
+def answer_of(function: Callable[..., int], *arguments: Any) -> Any:
+    """What a function tells that waits for nobody, and gives JSON through its last parameter."""
+    text = ctypes.c_char_p()
+    check(function(*arguments, byref(text)))
+    return _library.take_json(text)

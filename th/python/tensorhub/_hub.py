@@ -6,29 +6,18 @@ import ctypes
 import dataclasses
 import json
 import logging
-import os
 import weakref
-from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Union
+from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
 
-from . import _library, _receive, _sizes, _tensors
-from ._errors import FailedPrecondition, check
-from ._library import byref, encoded, lib
+from . import _library, _receive, _tensors
+from ._arguments import Bytes, Version, encoded, given_or_environment, label_of, parse_bytes
+from ._errors import FailedPrecondition, answer_of, check
+from ._library import byref, lib
 from ._operation import Operation, Result
 
 logger = logging.getLogger("tensorhub")
 
-Version = Union[int, str]
-Bytes = Union[int, str]
 _SEEDING = {"wait": 0, "skip": 1, "copy": 2}
-
-
-def label_of(version: Version) -> bytes:
-    """The text by which the library knows a version: a step, a label, "latest", or "#epoch.number"."""
-    if isinstance(version, bool) or not isinstance(version, (int, str)):
-        raise TypeError("a version is a step or a label, not %s %r" % (type(version).__name__, version))
-    if isinstance(version, int) and version < 0:
-        raise ValueError("a step is not negative: %d" % version)
-    return encoded(str(version))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,9 +126,7 @@ class Hub:
 
     def info(self) -> dict:
         """{"connected", "data_endpoint", "control_bytes", "left_out"}."""
-        text = ctypes.c_char_p()
-        check(lib.th_client_info(self._client, byref(text)))
-        return json.loads(_library.take_string(text))
+        return answer_of(lib.th_client_info, self._client)
 
     def preempt(self, seconds: float) -> None:
         """A notice that this process goes in so many seconds: readers are moved to other sources, then it leaves."""
@@ -150,7 +137,7 @@ class Hub:
     def _register(self, values: Any, name: str, form: str, segment_bytes: Bytes, checksums: bool) -> tuple:
         described = [_tensors.describe(each, value) for each, value in _tensors.named_tensors(values)]
         options = _library.RegisterOptions(name=encoded(name), form=encoded(form),
-                                           segment_bytes=_sizes.parse_bytes(segment_bytes, "segment_bytes"),
+                                           segment_bytes=parse_bytes(segment_bytes, "segment_bytes"),
                                            no_checksums=0 if checksums else 1)
         array, keep = as_array(described)
         return described, Operation(lib.th_register_start, self._client, array, ctypes.c_size_t(len(described)), byref(options),
@@ -203,7 +190,7 @@ class Hub:
         rank makes it, in the same order among its receives. `group` and `rank` say whose shard, where there are several.
         `framework` is "torch", "numpy" or "bytes"; by default torch where it is imported, else numpy, else bytes.
         """
-        return _receive.Receive(self, version, names, _sizes.parse_bytes(limit, "limit"), form, group, rank, timeout, framework)
+        return _receive.Receive(self, version, names, parse_bytes(limit, "limit"), form, group, rank, timeout, framework)
 
 
 def as_array(described: Sequence[_tensors.Described]) -> tuple:
@@ -410,20 +397,15 @@ class Weights:
 
     # ---- state
 
-    def _version_by(self, function: Callable[..., int]) -> Optional[VersionInfo]:
-        text = ctypes.c_char_p()
-        check(function(self._buffer, byref(text)))
-        return VersionInfo._of(json.loads(_library.take_string(text)))
-
     @property
     def version(self) -> Optional[VersionInfo]:
         """What the weights hold, None where that is no version."""
-        return self._version_by(lib.th_buffer_version)
+        return VersionInfo._of(answer_of(lib.th_buffer_version, self._buffer))
 
     @property
     def staged(self) -> Optional[VersionInfo]:
         """What is staged, None where nothing is."""
-        return self._version_by(lib.th_staged)
+        return VersionInfo._of(answer_of(lib.th_staged, self._buffer))
 
     @property
     def undefined(self) -> bool:
@@ -441,9 +423,7 @@ class Weights:
 
     def info(self) -> dict:
         """{"bytes", "layout", "snapshot_bytes", "bytes_sent", "gpu_registrations"}."""
-        text = ctypes.c_char_p()
-        check(lib.th_buffer_info(self._buffer, byref(text)))
-        return json.loads(_library.take_string(text))
+        return answer_of(lib.th_buffer_info, self._buffer)
 
 
 def seeding_of(word: str) -> int:
@@ -458,18 +438,18 @@ def _join(server: Optional[str], run: Optional[str], model: Optional[str], group
           uplink_bytes_per_second: Bytes) -> tuple:
     given = {"server": server, "run": run, "model": model}
     for name, value in given.items():
-        given[name] = value if value is not None else os.environ.get("TH_" + name.upper())
+        given[name] = given_or_environment(name, value)
         if not given[name]:
             raise ValueError("%s is missing: give it to join, or set TH_%s" % (name, name.upper()))
     options = _library.JoinOptions(
         **{name: encoded(value) for name, value in given.items()}, group=encoded(group), rank=rank, ranks=ranks,
         join_timeout=timeout, location=encoded(location), spot=int(spot),
-        offload_limit_bytes=_sizes.parse_bytes(offload_limit, "offload_limit"),
-        staging_limit_bytes=_sizes.parse_bytes(staging_limit, "staging_limit"),
-        snapshot_limit_bytes=_sizes.parse_bytes(snapshot_limit, "snapshot_limit"),
+        offload_limit_bytes=parse_bytes(offload_limit, "offload_limit"),
+        staging_limit_bytes=parse_bytes(staging_limit, "staging_limit"),
+        snapshot_limit_bytes=parse_bytes(snapshot_limit, "snapshot_limit"),
         transports=encoded(",".join(transports) or None), strict_transport=int(strict_transport),
         data_address=encoded(data_address),
-        uplink_bytes_per_second=_sizes.parse_bytes(uplink_bytes_per_second, "uplink_bytes_per_second"))
+        uplink_bytes_per_second=parse_bytes(uplink_bytes_per_second, "uplink_bytes_per_second"))
     description = "run=%s model=%s %s/%d" % (given["run"], given["model"], group, rank)
     return description, Operation(lib.th_join_start, byref(options), keep=options)
 

@@ -6,9 +6,11 @@ ctypes releases the interpreter's lock meanwhile.
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import pathlib
 from ctypes import POINTER, Structure, byref, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from typing import Any
 
 ABI_VERSION = 1
 OK, CANCELLED, DEADLINE_EXCEEDED = 0, 1, 4
@@ -127,23 +129,9 @@ def _load() -> ctypes.CDLL:
 lib = _load()
 
 
-def encoded(text: str | None) -> bytes | None:
-    """A parameter of the library. ValueError where it cannot be one."""
-    if text is None:
-        return None
-    if not isinstance(text, str):
-        raise TypeError("a text is expected, not %s %r" % (type(text).__name__, text))
-    if "\0" in text:
-        raise ValueError("%r has a zero byte" % text)
-    return text.encode()
-
-
-def take_string(pointer: c_char_p) -> str:
-    """A string that the library has made, which is freed."""
+def take_json(text: c_char_p) -> Any:
+    """What a text of the library's says, which is freed; None where there is no text."""
     try:
-        return (pointer.value or b"").decode()
+        return None if text.value is None else json.loads(text.value)
     finally:
-        lib.th_string_free(pointer)
-
-
-__all__ = ["ABI_VERSION", "byref", "encoded", "lib", "take_string"]
+        lib.th_string_free(text)

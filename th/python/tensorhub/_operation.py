@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-import json
 import queue
 import select
 import threading
@@ -117,7 +116,7 @@ class Operation:
         try:
             outcome, text = ctypes.c_int(), ctypes.c_char_p()
             status = lib.th_operation_result(self._handle, byref(outcome), byref(text))
-            value = json.loads(_library.take_string(text)) if text.value is not None else None
+            value = _library.take_json(text)
             if status != _library.OK:
                 fields = _library.Error()
                 lib.th_operation_error(self._handle, byref(fields))

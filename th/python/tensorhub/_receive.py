@@ -3,21 +3,21 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
-import json
 import select
 import sys
 import weakref
 from typing import TYPE_CHECKING, Any, Iterator, Optional, Sequence
 
 from . import _library, _tensors
-from ._errors import check
-from ._library import byref, encoded, lib
+from ._arguments import encoded, label_of
+from ._errors import answer_of, check
+from ._library import byref, lib
 
 if TYPE_CHECKING:
     from ._hub import Hub
 
-_TORCH_NAMES = {name: torch.split(".")[1] for torch, name in _tensors._TORCH.items()}
-_NUMPY_NAMES = {name: numpy for numpy, name in _tensors._NUMPY.items()}
+# The types' names in torch and numpy, by safetensors' ones.
+_NAMES = {name: theirs for theirs, name in _tensors.DTYPES.items()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,17 +61,17 @@ def _as_tensor(memory: bytearray, dtype: str, shape: tuple, framework: str, name
         return memory
     if framework == "torch":
         import torch
-        kind = getattr(torch, _TORCH_NAMES[dtype])
+        kind = getattr(torch, _NAMES[dtype])
         if not memory:
             return torch.empty(shape, dtype=kind)
         return torch.frombuffer(memory, dtype=kind).reshape(shape)
     import numpy
     try:
-        kind = numpy.dtype(_NUMPY_NAMES[dtype])
+        kind = numpy.dtype(_NAMES[dtype])
     except TypeError:
         try:
             import ml_dtypes
-            kind = numpy.dtype(getattr(ml_dtypes, _NUMPY_NAMES[dtype]))
+            kind = numpy.dtype(getattr(ml_dtypes, _NAMES[dtype]))
         except (ImportError, AttributeError):
             raise ValueError("tensor %r is %s, which numpy does not have: install ml_dtypes, or receive with framework=\"torch\" "
                              "or \"bytes\"" % (name, dtype)) from None
@@ -86,7 +86,6 @@ class Receive:
 
     def __init__(self, hub: "Hub", version: Any, names: Sequence[str], limit_bytes: int, form: str, group: Optional[str],
                  rank: int, timeout: float, framework: Optional[str]):
-        from ._hub import label_of
         if isinstance(names, str):
             raise TypeError("names is a list of names or patterns, not the text %r" % names)
         self._framework = _framework(framework)
@@ -124,9 +123,7 @@ class Receive:
                 if found is None:
                     break
                 yield found
-            outcome, text = ctypes.c_int(), ctypes.c_char_p()
-            check(lib.th_receive_result(self._handle, byref(outcome), byref(text)))
-            self.result = json.loads(_library.take_string(text))
+            self.result = answer_of(lib.th_receive_result, self._handle, None)
         finally:
             self.close()
 

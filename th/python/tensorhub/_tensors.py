@@ -7,17 +7,10 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
-import math
 from typing import Any, Callable, Iterable, Mapping, Optional, Sequence
 
-# safetensors' names, and the bytes of an element.
-ITEM_BYTES = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "I16": 2, "U16": 2, "F16": 2, "BF16": 2, "I32": 4,
-              "U32": 4, "F32": 4, "I64": 8, "U64": 8, "F64": 8}
-_TORCH = {"torch.bool": "BOOL", "torch.uint8": "U8", "torch.int8": "I8", "torch.float8_e4m3fn": "F8_E4M3",
-          "torch.float8_e5m2": "F8_E5M2", "torch.int16": "I16", "torch.uint16": "U16", "torch.float16": "F16",
-          "torch.bfloat16": "BF16", "torch.int32": "I32", "torch.uint32": "U32", "torch.float32": "F32",
-          "torch.int64": "I64", "torch.uint64": "U64", "torch.float64": "F64"}
-_NUMPY = {"bool": "BOOL", "uint8": "U8", "int8": "I8", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "int16": "I16",
+# safetensors' names of the types, by their names in torch and numpy.
+DTYPES = {"bool": "BOOL", "uint8": "U8", "int8": "I8", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "int16": "I16",
           "uint16": "U16", "float16": "F16", "bfloat16": "BF16", "int32": "I32", "uint32": "U32", "float32": "F32",
           "int64": "I64", "uint64": "U64", "float64": "F64"}
 # Of the buffer protocol, in the machine's own sizes.
@@ -38,11 +31,6 @@ class Described:
     address_now: Optional[Callable[[], int]] = None
     global_shape: Optional[tuple] = None
     slice_begin: Optional[tuple] = None
-    is_cuda: bool = False
-
-    @property
-    def bytes(self) -> int:
-        return math.prod(self.shape) * ITEM_BYTES[self.dtype]
 
 
 def named_tensors(values: Any) -> Iterable[tuple[str, Any]]:
@@ -84,7 +72,7 @@ def _require_contiguous(name: str, shape, strides, what_to_do: str) -> None:
 def _known(name: str, dtype: Optional[str], given: Any) -> str:
     if dtype is None:
         raise ValueError("tensor %r has dtype %s, which TensorHub does not know: it knows %s; view it as one of them, or as "
-                         "bytes" % (name, given, ", ".join(ITEM_BYTES)))
+                         "bytes" % (name, given, ", ".join(DTYPES.values())))
     return dtype
 
 
@@ -114,13 +102,13 @@ def _describe_torch(name: str, value: Any) -> Described:
         raise ValueError("tensor %r lies on device %s: TensorHub moves memory of the host and of CUDA devices" % (name, device))
     shape = tuple(value.shape)
     _require_contiguous(name, shape, value.stride(), "register tensor.contiguous(), and keep that one")
-    dtype = _known(name, _TORCH.get(str(value.dtype)), value.dtype)
-    return Described(name, dtype, shape, value.data_ptr(), value, value.data_ptr, global_shape, slice_begin, kind == "cuda")
+    dtype = _known(name, DTYPES.get(str(value.dtype).split(".")[-1]), value.dtype)
+    return Described(name, dtype, shape, value.data_ptr(), value, value.data_ptr, global_shape, slice_begin)
 
 
 def _describe_numpy(name: str, value: Any) -> Described:
     interface = value.__array_interface__
-    dtype = _known(name, _NUMPY.get(str(value.dtype)) if value.dtype.isnative else None, value.dtype)
+    dtype = _known(name, DTYPES.get(str(value.dtype)) if value.dtype.isnative else None, value.dtype)
     strides = None if interface.get("strides") is None else [s // value.dtype.itemsize for s in interface["strides"]]
     _require_contiguous(name, value.shape, strides, "register numpy.ascontiguousarray(array), and keep that one")
     return Described(name, dtype, tuple(value.shape), interface["data"][0], value,
@@ -151,8 +139,7 @@ def _describe_dlpack(name: str, value: Any) -> Described:
     _require_contiguous(name, shape, strides, "register a contiguous copy, and keep that one")
     dtype = _known(name, _DLPACK.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None,
                    "(%d, %d bits) of DLPack" % (tensor.code, tensor.bits))
-    return Described(name, dtype, shape, (tensor.data or 0) + tensor.byte_offset, (capsule, value),
-                     is_cuda=tensor.device.device_type == 2)
+    return Described(name, dtype, shape, (tensor.data or 0) + tensor.byte_offset, (capsule, value))
 
 
 def _describe_buffer(name: str, value: Any) -> Described:

@@ -12,6 +12,7 @@ import uuid
 from typing import Any, Mapping, Optional
 
 from . import _hub
+from ._arguments import Version
 
 RUN = "store"
 _GROUP = "putter"
@@ -37,7 +38,7 @@ class Put:
 
 
 def put_state_dict(state_dict: Mapping[str, Any], key: str, *, server: Optional[str] = None,
-                   version: Optional[_hub.Version] = None) -> Put:
+                   version: Optional[Version] = None) -> Put:
     """Offers `state_dict` under `key` to whoever gets it. One process puts a key at a time: AlreadyExists names another."""
     hub = _hub.join(server, run=RUN, model=key, group=_GROUP)
     weights = hub.register(state_dict)
@@ -46,7 +47,7 @@ def put_state_dict(state_dict: Mapping[str, Any], key: str, *, server: Optional[
 
 
 def get_state_dict(key: str, into: Optional[Mapping[str, Any]] = None, *, server: Optional[str] = None,
-                   version: _hub.Version = "latest", timeout: float = 600, framework: Optional[str] = None) -> Mapping[str, Any]:
+                   version: Version = "latest", timeout: float = 600, framework: Optional[str] = None) -> Mapping[str, Any]:
     """The state dict that was put under `key`: into the tensors of `into`, which have the same names, shapes and types, or
     into new ones. Waits for one, `timeout` at most (DeadlineExceeded)."""
     group = "getter-%s-%d-%s" % (os.uname().nodename, os.getpid(), uuid.uuid4().hex[:8])
