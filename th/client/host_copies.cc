@@ -109,14 +109,10 @@ absl::StatusOr<HostCopyMemory> HostCopies::Take(Purpose purpose, const ShardLayo
   absl::StatusOr<std::shared_ptr<CopyMemory>> memory = TakeMemory(
       runtime_, ArenaOf(purpose), layout.bytes(), /*reused=*/purpose == Purpose::kSnapshot);
   if (!memory.ok()) {
-    switch (purpose) {
-      case Purpose::kOffload:
-        return memory.status();
-      case Purpose::kStaged:
-        return NoRoom("staging_limit_bytes", memory.status());
-      case Purpose::kSnapshot:
-        return NoRoom("snapshot_limit_bytes", memory.status());
-    }
+    // The server knows the limit of offloads, and names it.
+    if (purpose == Purpose::kOffload) return memory.status();
+    return NoRoom(purpose == Purpose::kStaged ? "staging_limit_bytes" : "snapshot_limit_bytes",
+                  memory.status());
   }
   std::vector<void*> storages = StoragesIn(layout, (*memory)->mapping->block.data());
   return HostCopyMemory{std::move(storages), *std::move(memory)};

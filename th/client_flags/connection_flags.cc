@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <climits>
 #include <cstdlib>
 #include <functional>
 #include <utility>
@@ -12,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
+#include "th/client/data_address.h"
 #include "th/client_flags/flag_checks.h"
 #include "th/command_line/quantity.h"
 #include "th/status/status_macros.h"
@@ -135,9 +135,7 @@ CLI::Validator OrOf(const std::string& variable, CLI::Validator check) {
 }  // namespace
 
 std::string GroupOfThisProcess(const std::string& what) {
-  char host[HOST_NAME_MAX + 1] = "";
-  gethostname(host, sizeof(host) - 1);
-  return absl::StrCat(what, "-", host, "-", getpid());
+  return absl::StrCat(what, "-", HostName(), "-", getpid());
 }
 
 absl::StatusOr<std::unique_ptr<Controller>> ConnectionFlags::Connect() const {
