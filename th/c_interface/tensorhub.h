@@ -483,7 +483,6 @@ TH_EXPORT int32_t th_buffer_asleep(th_buffer* buffer);
 
 /* Nonzero: an update failed after its first write; do not serve. */
 TH_EXPORT int32_t th_buffer_undefined(th_buffer* buffer);
-/* Leaves "undefined": the caller answers for the content. */
 /* Leaves undefined: the caller answers for the content. TH_DEADLINE_EXCEEDED names the GPU that has
  * not ended what it writes or reads: call this again; while one writes, the buffer stays undefined.
  */

@@ -1,6 +1,5 @@
 #include "th/transfer/stream/pull_connection.h"
 
-#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -8,12 +7,10 @@
 #include <cerrno>
 #include <cstdint>
 #include <utility>
-#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "th/status/status_macros.h"
-#include "th/transfer/hung_device.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/transfer/stream/stall_watch.h"
 

@@ -1,11 +1,12 @@
 // PullConnection's reads out of the source's memory, and the copies that this process makes for it.
 #include <poll.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <variant>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "th/status/status_macros.h"
 #include "th/transfer/hung_device.h"

@@ -13,7 +13,6 @@
 #include "th/status/status_macros.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/transfer/stream/pull_connection.h"
-#include "th/transfer/stream/stall_watch.h"
 
 namespace th::stream {
 namespace {
