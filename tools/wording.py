@@ -19,7 +19,8 @@ NAMES = {
     "demo truth": "ExpectedChecksums", "handed on": "Consumed", "happening": "Event", "has hope": "IsCompletable",
     "keeps nothing": "streaming", "look at": "recheck_at", "may yet feed": "MayBecomeSource",
     "offload first": "must_offload", "process stage": "ProcessPoller", "raise curtain": "SetUp", "rank cast": "LocalCluster",
-    "real cast": "ScenarioCluster", "seed copy": "site_copy", "seed promise": "SiteCopyReservation", "seed reservation": "SiteCopyReservation", "seed wanted": "SiteCopyWanted", "take away": "DropReplicaContent",
+    "real cast": "ScenarioCluster", "seed copy": "site_copy", "seed promise": "SiteCopyReservation",
+    "seed reservation": "SiteCopyReservation", "seed wanted": "SiteCopyWanted", "take away": "DropReplicaContent",
 }
 # Words, wherever they stand in a name.
 WORDS = {
