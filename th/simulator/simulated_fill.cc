@@ -129,7 +129,7 @@ void SimulatedFill::HandleAdmitted(TransferId transfer, const absl::Status& stat
   } else {
     const bool changed = absl::IsAborted(status);
     CloseLink(*link, changed ? SourceFailure::kGenerationChanged : SourceFailure::kRefused,
-              std::string(status.message()), /*tell=*/true);
+              std::string(status.message()), /*report=*/true);
   }
   CarryOut();
 }
@@ -245,14 +245,14 @@ void SimulatedFill::HandleClosed(TransferId transfer, const std::string& why) {
   const bool answered = !Is(*link, SourceState::kOpening);
   // A source whose last word this is waits for its reader to close; any other hears nothing new.
   CloseLink(*link, answered ? SourceFailure::kClosed : SourceFailure::kConnect, why,
-            /*tell=*/true);
+            /*report=*/true);
   CarryOut();
 }
 
 void SimulatedFill::HandlePathBroken(TransferId transfer, const std::string& why) {
   Link* link = FindOpen(transfer);
   if (link == nullptr) return;
-  CloseLink(*link, SourceFailure::kConnect, why, /*tell=*/true);
+  CloseLink(*link, SourceFailure::kConnect, why, /*report=*/true);
   CarryOut();
 }
 
@@ -380,7 +380,7 @@ void SimulatedFill::GiveUpUnanswered() {
     const bool silent = now - std::max(link.opened_at, link.alive_at) >= patience;
     if (!silent && now - link.opened_at < ServingLimits{}.admission_timeout) continue;
     CloseLink(link, SourceFailure::kConnect, silent ? "no answer" : "not admitted in time",
-              /*tell=*/true);
+              /*report=*/true);
   }
 }
 

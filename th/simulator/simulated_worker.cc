@@ -212,7 +212,7 @@ void SimulatedWorker::CloseEverything(bool report) {
 
 void SimulatedWorker::Kill() {
   if (!alive()) return;
-  CloseEverything(/*tell=*/true);
+  CloseEverything(/*report=*/true);
   if (stream_.has_value()) cluster_->server().Disconnect(*this, *stream_);
   stream_.reset();
   SetAlive(false);
@@ -220,7 +220,7 @@ void SimulatedWorker::Kill() {
 
 void SimulatedWorker::Crash() {
   if (!alive()) return;
-  CloseEverything(/*tell=*/false);
+  CloseEverything(/*report=*/false);
   stream_.reset();
   SetAlive(false);
 }
@@ -508,7 +508,7 @@ void SimulatedWorker::Do(SessionOutput output) {
     ended_ = *end;
     if (!end->status.ok()) cluster_->server().JudgeEnd(*this);
     StopAllFills();
-    CloseEverything(/*tell=*/true);
+    CloseEverything(/*report=*/true);
     DropReceives();
   }
 }

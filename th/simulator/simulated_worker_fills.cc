@@ -120,7 +120,7 @@ void SimulatedWorker::EndFill(BufferId buffer) {
   const auto found = holdings_.find(buffer);
   if (found == holdings_.end() || found->second.fill == nullptr) return;
   Holding& holding = found->second;
-  holding.fill->Stop(/*tell=*/true);
+  holding.fill->Stop(/*report=*/true);
   if (!holding.fill->wrote()) holding.buffer.SetHeld(std::move(holding.held_before_fill));
   holding.fill.reset();
   holding.stopping = false;

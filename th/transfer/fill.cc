@@ -14,6 +14,7 @@ namespace {
 std::vector<std::string> OrderOf(FillSpec& spec, const std::vector<Transport*>& transports) {
   if (!spec.transport_order.empty()) return std::move(spec.transport_order);
   std::vector<std::string> order;
+  order.reserve(transports.size());
   for (const Transport* transport : transports) order.emplace_back(transport->name());
   return order;
 }

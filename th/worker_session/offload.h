@@ -24,8 +24,8 @@ void HandleOffloadReleased(State& state, const OffloadReleased& message);
 
 // ---- for host_copy.h
 
-// Makes buffers for the copies that operations want and for State::site_copies_wanted, and asks for their
-// memory.
+// Makes buffers for the copies that operations want and for State::site_copies_wanted, and asks for
+// their memory.
 void BeginWantedCopies(State& state, absl::Time now);
 // There is no memory for `copy`, which is kept and idle; its update begins, and fails, once the
 // server can hear of it.

@@ -393,7 +393,8 @@ struct State {
   // In this generation of the group, of buffers whose operations a server may have numbered.
   FreedNames freed;
   std::map<BufferId, HostCopy> host_copies;  // by the copy; each is one of `buffers` too
-  std::vector<SiteCopyWanted> site_copies_wanted;  // until PumpHostCopies has seen them, in the same event
+  std::vector<SiteCopyWanted>
+      site_copies_wanted;  // until PumpHostCopies has seen them, in the same event
   // Streaming readers of this generation of the group, for names that its ranks have in common.
   GroupGeneration streams_of;
   uint64_t streams = 0;
