@@ -133,7 +133,7 @@ void HttpListener::Run() {
     for (Connection& connection : connections_) {
       if (!connection.complete) Read(connection);
     }
-    AnswerAll(absl::Now());
+    AnswerAll();
     for (Connection& connection : connections_) {
       if (connection.complete) Write(connection);
     }
@@ -202,7 +202,7 @@ void HttpListener::Read(Connection& connection) {
   }
 }
 
-void HttpListener::AnswerAll(absl::Time now) {
+void HttpListener::AnswerAll() {
   std::map<std::string, SharedResponse> answers;  // by path
   size_t unsent = UnsentBytes();
   for (Connection& connection : connections_) {
@@ -223,7 +223,7 @@ void HttpListener::AnswerAll(absl::Time now) {
     connection.head = RenderHead(response.status, response.content_type, response.body->size());
     connection.body =
         request.head_only ? std::make_shared<const std::string>() : std::move(response.body);
-    connection.deadline = now + kHttpDeadline;
+    connection.deadline = absl::Now() + kHttpDeadline;  // the handler may have taken long
   }
 }
 

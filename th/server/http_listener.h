@@ -86,7 +86,7 @@ class HttpListener {
   // Closes the connection that has been idle longest, else the oldest. False: there is none.
   bool MakeRoom();
   static void Read(Connection& connection);
-  void AnswerAll(absl::Time now);
+  void AnswerAll();
   size_t UnsentBytes() const;
   static void Write(Connection& connection);
   void CloseOver(absl::Time now);

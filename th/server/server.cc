@@ -62,8 +62,6 @@ void Configure(grpc::ServerBuilder& builder, size_t stream_memory_bytes) {
   KeepGrpcCallbackQueue();
   builder.SetMaxReceiveMessageSize(kMaxMessageBytesOnWire);
   builder.SetMaxSendMessageSize(kMaxMessageBytesOnWire);
-  // Without it two servers share a port in silence.
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, Milliseconds(kKeepaliveInterval));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, Milliseconds(kKeepaliveTimeout));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
