@@ -92,6 +92,10 @@ void AddFlags(CLI::App& app, ServerFlags& flags) {
       ->type_name("info|warning|error")
       ->default_str("info");
   app.add_flag("--log-json", flags.log_json, "Log as one JSON object a line");
+  app.add_option("--end-with-parent", flags.parent,
+                 "End as by SIGTERM once the parent process, which has this PID, has ended")
+      ->check(CLI::PositiveNumber)
+      ->type_name("PID");
   AddDuration(app, "--lease", flags.limits.lease, "Silence after which a worker is dropped");
   AddDuration(app, "--suspect-after", flags.limits.suspect_after,
               "Silence after which a source is a last resort", "half the lease");

@@ -2,6 +2,8 @@
 #ifndef TH_SERVER_FLAGS_H_
 #define TH_SERVER_FLAGS_H_
 
+#include <sys/types.h>
+
 #include <functional>
 #include <optional>
 #include <string>
@@ -32,6 +34,7 @@ struct ServerFlags {
   bool json = false;
   int log_level = 0;  // the least severity that is logged: glog's numbers
   bool log_json = false;
+  pid_t parent = 0;  // this process's parent, with which it ends; 0: it outlives its parent
   RegistryLimits limits;
 };
 

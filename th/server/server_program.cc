@@ -27,7 +27,7 @@
 namespace th {
 namespace {
 
-// How often a server that waits for a signal looks whether it has failed.
+// How often a server that waits for a signal looks whether it has failed, or its parent has ended.
 constexpr absl::Duration kFailureLook = absl::Milliseconds(20);
 
 int Fail(ServerExit exit, const absl::Status& why) {
@@ -35,12 +35,19 @@ int Fail(ServerExit exit, const absl::Status& why) {
   return static_cast<int>(exit);
 }
 
-// Waits for a signal or for the server to fail; then shuts it down. A second signal ends the
-// process at once.
-int ServeUntilSignalled(Server& server, const sigset_t& signals) {
+// True once another process has adopted this one. `parent` 0: it may be adopted.
+bool HasLostParent(pid_t parent) {
+  if (parent == 0 || getppid() == parent) return false;
+  LOG(INFO) << "the parent, process " << parent << ", has ended: stopping";
+  return true;
+}
+
+// Waits for a signal, for the end of `parent` or for the server to fail; then shuts it down. A
+// second signal ends the process at once.
+int ServeUntilSignalled(Server& server, const sigset_t& signals, pid_t parent) {
   absl::Status failure;
   const timespec none{};
-  while (failure.ok() && sigtimedwait(&signals, nullptr, &none) < 0) {
+  while (failure.ok() && sigtimedwait(&signals, nullptr, &none) < 0 && !HasLostParent(parent)) {
     failure = server.WaitForFailure(kFailureLook);
   }
   pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
@@ -92,7 +99,7 @@ int Run(const ServerFlags& flags, const sigset_t& signals) {
   }
   const absl::Status announced = Announce(**server, flags);
   if (!announced.ok()) return Fail(ServerExit::kUsage, announced);
-  return ServeUntilSignalled(**server, signals);
+  return ServeUntilSignalled(**server, signals, flags.parent);
 }
 
 }  // namespace

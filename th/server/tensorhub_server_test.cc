@@ -1,5 +1,6 @@
 // The binary as a user starts it: what it prints, how it ends.
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -210,6 +211,40 @@ TEST_P(SignalTest, AtOnceAfterTheStartEndsItCleanly) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Signals, SignalTest, ::testing::Values(SIGTERM, SIGINT));
+
+// The parent is a shell, which is killed: it can pass nothing on.
+TEST_F(TensorhubServerTest, EndsWithItsParentWhereItIsAsked) {
+  int out[2];
+  ASSERT_EQ(pipe2(out, O_CLOEXEC), 0);
+  const std::string command =
+      absl::StrCat(BinaryPath(), " --listen=127.0.0.1:0 --end-with-parent=$$ --state-dir=",
+                   directory_, "/state & wait");
+  const pid_t shell = fork();
+  if (shell == 0) {
+    dup2(out[1], STDOUT_FILENO);
+    execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+    _exit(126);
+  }
+  close(out[1]);
+  char byte;
+  while (read(out[0], &byte, 1) == 1 && byte != '\n') {
+  }
+  ASSERT_EQ(byte, '\n') << "the server did not begin";
+  kill(shell, SIGKILL);
+  waitpid(shell, nullptr, 0);
+  // Shell and server alone have the pipe's other end.
+  pollfd end = {.fd = out[0], .events = POLLIN, .revents = 0};
+  EXPECT_EQ(poll(&end, 1, 30'000), 1) << "the server outlives its parent";
+  EXPECT_EQ(read(out[0], &byte, 1), 0);
+  close(out[0]);
+}
+
+TEST_F(TensorhubServerTest, AParentThatItDoesNotHaveEndsItAtOnce) {
+  auto process = Start({"--listen=127.0.0.1:0", "--end-with-parent=1999999999"});
+  process->FirstLine();
+  EXPECT_EQ(process->Wait(), 0) << process->Errors();
+  EXPECT_THAT(process->Errors(), HasSubstr("process 1999999999, has ended"));
+}
 
 TEST_F(TensorhubServerTest, ARestartAfterKillHasAHigherEpoch) {
   auto first = StartListening();
