@@ -12,15 +12,19 @@ import tempfile
 import threading
 import time
 import unittest
+import weakref
+from unittest import mock
 
 # Where run.sh or Bazel has put them; before the import, which loads the library.
-LIBRARY, SERVER = sys.argv[1:3]
+LIBRARY, SERVER, OTHER_ABI = sys.argv[1:4]
 os.environ["TENSORHUB_LIBRARY"] = os.path.abspath(LIBRARY)
 os.environ["TENSORHUB_BIN"] = os.path.dirname(os.path.abspath(SERVER))
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import tensorhub  # noqa: E402
+from tensorhub import _handle, _operation, _server, _tensors  # noqa: E402
 
+MOVES = int(os.environ.get("TENSORHUB_TEST_MOVES", 1000))  # of the test for leaks
 HOUR = 3600.0  # of calls that only an interruption ends
 INTERRUPTED_WITHIN = 0.2  # seconds
 SLOW = {"uplink_bytes_per_second": "8MB", "transports": ["tcp"]}  # one data plane a process: all clients have the same
@@ -42,6 +46,52 @@ class FakeTensor:
 
     def stride(self):
         return self._stride
+
+    def detach(self):
+        """A view that keeps the memory."""
+        view = FakeTensor.__new__(FakeTensor)
+        view.__dict__.update(self.__dict__)
+        return view
+
+
+class FakeDTensor(FakeTensor):
+    """One rank's part of a tensor of `shape`, over a mesh of `sizes`, where it has `coordinate`."""
+
+    def __init__(self, shape, sizes, placements, coordinate, local_shape):
+        super().__init__()
+        self.shape, self.placements, self._local_shape = shape, placements, local_shape
+        self.device_mesh = type("Mesh", (), {"get_coordinate": lambda self: coordinate, "size": lambda self, i: sizes[i]})()
+
+    def to_local(self):
+        local = self.detach()
+        local.shape, local._stride = self._local_shape, (self._local_shape[1], 1)
+        return local
+
+
+class Shard:
+    """As torch's placement of this name."""
+
+    def __init__(self, dim):
+        self.dim = dim
+
+
+class Replicate:
+    """As torch's placement of this name."""
+
+
+class FakeDLPack:
+    """An array that speaks DLPack alone."""
+
+    def __init__(self, code, bits, name=b"dltensor", offset=0):
+        self.memory = (ctypes.c_uint8 * 8)()
+        self._shape, self._name = (ctypes.c_int64 * 1)(8 * 8 // bits), name
+        self._tensor = _tensors._DLTensor(ctypes.addressof(self.memory) - offset, _tensors._DLDevice(1, 0), 1, code, bits, 1,
+                                          self._shape, None, offset)
+
+    def __dlpack__(self):
+        new = ctypes.pythonapi.PyCapsule_New
+        new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        return new(ctypes.addressof(self._tensor), self._name, None)
 
 
 class HubTest(unittest.TestCase):
@@ -214,7 +264,7 @@ class WrongInputTest(HubTest):
 
     def test_tensors_that_cannot_be_taken_are_named(self):
         self.refused(ValueError, ["'w'", "contiguous"], {"w": FakeTensor(stride=(2,))})
-        self.refused(ValueError, ["'w'", "complex64", "BF16"], {"w": FakeTensor(dtype="torch.complex64")})
+        self.refused(ValueError, ["'w'", "complex128", "BF16"], {"w": FakeTensor(dtype="torch.complex128")})
         self.refused(ValueError, ["'w'", "meta"], {"w": FakeTensor(device="meta")})
         self.refused(ValueError, ["'w'", "read-only"], {"w": b"bytes"})
         self.refused(TypeError, ["'w'", "int"], {"w": 7})
@@ -232,6 +282,57 @@ class WrongInputTest(HubTest):
                 verb()
         tensor.address -= 64
         weights.publish(1)
+
+    def test_a_tensor_that_was_resized_in_its_place_is_named(self):
+        tensor = FakeTensor()
+        weights = self.join().register({"w": tensor})
+        tensor.shape = (8,)
+        with self.assertRaisesRegex(ValueError, "'w' .* has another shape"):
+            weights.publish(1)
+
+    def test_memory_that_is_published_outlives_a_parameter_that_is_given_another(self):
+        tensor = FakeTensor()
+        memory = weakref.ref(tensor.memory)
+        weights = self.join().register({"w": tensor})
+        weights.publish(1)
+        tensor.memory = (ctypes.c_uint8 * 128)()
+        tensor.address = ctypes.addressof(tensor.memory)
+        gc.collect()
+        self.assertIsNotNone(memory())
+        weights.unregister()
+        del weights
+        gc.collect()
+        self.assertIsNone(memory())
+
+    def test_shards_of_a_dtensor_lie_side_by_side(self):
+        def begin(placements, sizes, coordinate, local_shape, shape=(10, 6)):
+            described = _tensors.describe("w", FakeDTensor(shape, sizes, placements, coordinate, local_shape))
+            self.assertEqual((described.global_shape, described.shape), (shape, local_shape))
+            return described.slice_begin
+
+        # Ten rows over two, and each five over three ranks: 2, 2 and 1 of them.
+        found = [begin((Shard(0), Shard(0)), (2, 3), (i, j), (1 if j == 2 else 2, 6)) for i in range(2) for j in range(3)]
+        self.assertEqual(found, [(0, 0), (2, 0), (4, 0), (5, 0), (7, 0), (9, 0)])
+        self.assertEqual(begin((Shard(-1), Shard(0)), (2, 3), (1, 2), (2, 3)), (8, 3))
+        self.assertEqual(begin((Replicate(), Shard(0)), (2, 4), (1, 3), (1, 6)), (9, 0))
+        self.assertEqual(begin((Shard(0),), (8,), (7,), (0, 6)), (10, 0))  # ten rows over eight ranks: the last has none
+        with self.assertRaisesRegex(ValueError, "'w'.*redistribute"):
+            begin((Shard(0),), (2,), (0,), (7, 6))
+        with self.assertRaisesRegex(ValueError, "no part of its device mesh"):
+            begin((Shard(0),), (2,), None, (5, 6))
+        with self.assertRaisesRegex(ValueError, "only Shard and Replicate"):
+            begin((object(),), (2,), (0,), (5, 6))
+
+    def test_dlpack_is_taken_by_its_types(self):
+        for (code, bits), dtype in {(2, 32): "F32", (4, 16): "BF16", (10, 8): "F8_E4M3", (12, 8): "F8_E5M2"}.items():
+            value = FakeDLPack(code, bits, offset=4)
+            described = _tensors.describe("w", value)
+            self.assertEqual((described.dtype, described.shape), (dtype, (64 // bits,)))
+            self.assertEqual(described.address, ctypes.addressof(value.memory))
+        with self.assertRaisesRegex(ValueError, "'w'.*code|'w'.*DLPack"):
+            _tensors.describe("w", FakeDLPack(3, 64))
+        with self.assertRaisesRegex(TypeError, "'w'.*capsule"):
+            _tensors.describe("w", FakeDLPack(2, 32, name=b"used_dltensor"))
 
     def test_a_buffer_cannot_be_resized_while_it_is_registered(self):
         memory = bytearray(16)
@@ -306,7 +407,8 @@ class WrongInputTest(HubTest):
         with tempfile.TemporaryDirectory() as folder:
             code = "import tensorhub"
             env = dict(os.environ, PYTHONPATH=os.path.dirname(os.path.abspath(__file__)))
-            for path, word in ((os.path.join(folder, "none.so"), "cannot be loaded"), ("libc.so.6", "no libtensorhub.so")):
+            for path, word in ((os.path.join(folder, "none.so"), "cannot be loaded"), ("libc.so.6", "no libtensorhub.so"),
+                               (os.path.abspath(OTHER_ABI), "ABI version 99, this package needs 1")):
                 env["TENSORHUB_LIBRARY"] = path
                 out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env)
                 self.assertIn("ImportError", out.stderr)
@@ -410,6 +512,87 @@ class InterruptTest(HubTest):
 
 
 class LifetimeTest(HubTest):
+    def test_a_handle_is_freed_once_no_call_uses_it(self):
+        freed = []
+        lease = _handle.Lease(7, lambda value: freed.append((value.value, list(kept))))
+        kept = lease.keep
+        kept.append("memory")
+        handle = _handle.Handle(lease, "over")
+        del lease
+
+        def call(value):
+            handle.close()
+            return value.value, list(freed)
+        self.assertEqual(handle.call(call), (7, []))
+        self.assertEqual((freed, kept), ([(7, ["memory"])], []))
+        with self.assertRaisesRegex(tensorhub.FailedPrecondition, "over"):
+            handle.call(call)
+        handle.close()
+
+    def test_a_thread_may_unregister_what_another_one_looks_at(self):
+        for i in range(20):
+            weights = self.join("g%d" % i).register({"w": bytearray(16)})
+            began, errors = threading.Event(), []
+
+            def look():
+                try:
+                    while True:
+                        weights.info()
+                        began.set()
+                except tensorhub.FailedPrecondition as error:
+                    errors.append(error)
+            thread = threading.Thread(target=look)
+            thread.start()
+            began.wait()
+            weights.unregister()
+            thread.join()
+            self.assertEqual(len(errors), 1)
+
+    def test_an_update_that_nobody_waits_for_is_cancelled_and_keeps_its_memory_until_then(self):
+        self.published(12000000)
+        target = bytearray(12000000)
+        weights = self.join("rollout").register({"w": target})
+        operation = weights._update("latest", HOUR, 5, None, False, 60, "wait", True)
+        self.assertIn(operation._call, _operation._calls)
+        while operation.progress()[0] == 0:
+            select.select([], [], [], 0.01)
+        del operation, weights
+        end = time.monotonic() + 30
+        while time.monotonic() < end:
+            gc.collect()
+            try:
+                target.append(0)
+                break
+            except BufferError:
+                select.select([], [], [], 0.01)
+        self.assertEqual(len(target), 12000001)
+        self.assertFalse(_operation._calls)
+
+    def test_a_slice_is_read_after_its_receive_is_gone(self):
+        _, memory = self.published(300000)
+        piece = next(self.join("engine").receive().slices())
+        gc.collect()
+        self.assertEqual(len(bytes(piece.data)), len(piece.data))
+
+    def test_a_receive_that_another_thread_closes_ends(self):
+        self.published(12000000)
+        receive = self.join("engine").receive()
+        taken, errors = threading.Event(), []
+
+        def take():
+            try:
+                for _ in receive.slices():
+                    taken.set()
+            except tensorhub.Error as error:
+                errors.append(error)
+        thread = threading.Thread(target=take)
+        thread.start()
+        taken.wait()
+        receive.close()
+        thread.join(30)
+        self.assertFalse(thread.is_alive())
+        self.assertIsInstance(errors[0], (tensorhub.Cancelled, tensorhub.FailedPrecondition))
+
     def test_what_is_collected_in_any_order_ends_well(self):
         for _ in range(3):
             hub = self.join("g")
@@ -420,19 +603,25 @@ class LifetimeTest(HubTest):
             del hub, weights, cycle
             gc.collect()
 
-    def test_updates_leak_neither_memory_nor_descriptors(self):
+    def test_moves_leak_neither_memory_nor_descriptors(self):
         trainer, memory = self.published()
         weights = self.join("rollout").register({"w": bytearray(len(memory))})
+
+        def move(version):
+            trainer.unpublish()
+            trainer.publish(version)
+            trainer.await_published()
+            self.assertTrue(weights.update(version).moved)
 
         def cost():
             with open("/proc/self/statm") as file:
                 return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE"), len(os.listdir("/proc/self/fd"))
 
-        for _ in range(200):
-            weights.update(1)
+        for version in range(2, 202):
+            move(version)
         resident, descriptors = cost()
-        for _ in range(1000):
-            weights.update(1)
+        for version in range(202, 202 + MOVES):
+            move(version)
         after = cost()
         self.assertLess(after[0] - resident, 4 << 20)
         self.assertLessEqual(after[1], descriptors)
@@ -450,5 +639,42 @@ class LifetimeTest(HubTest):
         self.assertLess(took, 3)
 
 
+class ServeTest(unittest.TestCase):
+    def programs(self, script):
+        """A folder with a tensorhub_server that is this shell script."""
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        path = os.path.join(folder.name, "tensorhub_server")
+        with open(path, "w") as file:
+            file.write("#!/bin/sh\n" + script)
+        os.chmod(path, 0o755)
+        return folder.name
+
+    def served_by(self, script, words):
+        with mock.patch.dict(os.environ, TENSORHUB_BIN=self.programs(script)), mock.patch.object(_server, "_BEGIN_SECONDS", 0.3):
+            with self.assertRaisesRegex(RuntimeError, words):
+                tensorhub.serve()
+
+    def test_a_server_that_does_not_begin_says_so(self):
+        self.served_by("exit 3", "exit status 3")
+        self.served_by("exec sleep 1000", "has not said where it listens")
+        self.served_by("yes x | tr -d '\\n'", "did not begin")
+
+    def test_a_server_outlives_the_thread_that_started_it(self):
+        servers = []
+        thread = threading.Thread(target=lambda: servers.append(tensorhub.serve()))
+        thread.start()
+        thread.join()
+        with servers[0] as server, tensorhub.join(server.address, run="r", model="m", group="g", **SLOW, **LIMITS) as hub:
+            hub.check()
+
+    def test_a_server_ends_with_its_process(self):
+        code = "import os, signal, tensorhub; s = tensorhub.serve(); os.kill(os.getpid(), signal.SIGKILL)"
+        # Ends once the server has, too, as it inherits stderr.
+        out = subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE, timeout=60,
+                             env=dict(os.environ, PYTHONPATH=os.path.dirname(os.path.abspath(__file__))))
+        self.assertEqual(out.returncode, -signal.SIGKILL, out.stderr)
+
+
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1] + sys.argv[3:])
+    unittest.main(argv=sys.argv[:1] + sys.argv[4:])

@@ -5,8 +5,8 @@ import ctypes
 from typing import Any, Callable, Optional, Sequence
 
 from ._arguments import Version, encoded, given_or_environment, label_of
-from ._errors import FailedPrecondition
-from ._hub import VersionInfo, _Handle
+from ._handle import Handle, Lease
+from ._hub import VersionInfo
 from ._library import lib
 from ._operation import Operation, Result
 
@@ -34,8 +34,8 @@ class Controller:
     name a version NotFound, and FailedPrecondition where it was withdrawn.
     """
 
-    def __init__(self, controller: int, description: str):
-        self._handle = _Handle(self, lib.th_controller_free, controller)
+    def __init__(self, controller: Lease, description: str):
+        self._handle = Handle(controller, "this controller is closed: connect again")
         self._description = description
 
     def __repr__(self) -> str:
@@ -49,13 +49,10 @@ class Controller:
 
     def close(self) -> None:
         """Ends the connection. Idempotent."""
-        if self._handle.value is not None:
-            self._handle.close()
+        self._handle.close()
 
     def _start(self, start: Callable[..., int], *arguments: Any) -> Operation:
-        if self._handle.value is None:
-            raise FailedPrecondition("this controller is closed: connect again")
-        return Operation(start, self._handle.value, *arguments, keep=self)
+        return Operation(start, *arguments, on=self._handle, keep=self)
 
     def _run(self, start: Callable[..., int], *arguments: Any) -> Result:
         return self._start(start, *arguments).run()
@@ -137,5 +134,5 @@ def connect(server: Optional[str] = None, *, run: Optional[str] = None, model: O
     if not server:
         raise ValueError("server is missing: give it to connect, or set TH_SERVER")
     operation = Operation(lib.th_controller_connect_start, encoded(server), encoded(run), encoded(model),
-                          ctypes.c_double(timeout))
-    return Controller(operation.run().handle("controller"), "server=%s run=%s model=%s" % (server, run, model))
+                          ctypes.c_double(timeout), makes="controller")
+    return Controller(operation.run().made, "server=%s run=%s model=%s" % (server, run, model))

@@ -117,10 +117,3 @@ def check(status: int) -> None:
     fields = _library.Error()
     lib.th_last_error_fields(byref(fields))
     raise error_of(fields)
-
-
-def answer_of(function: Callable[..., int], *arguments: Any) -> Any:
-    """What a function tells that waits for nobody, and gives JSON through its last parameter."""
-    text = ctypes.c_char_p()
-    check(function(*arguments, byref(text)))
-    return _library.take_json(text)

@@ -6,12 +6,12 @@ import ctypes
 import dataclasses
 import json
 import logging
-import weakref
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
 
 from . import _library, _receive, _tensors
 from ._arguments import Bytes, Version, encoded, given_or_environment, label_of, parse_bytes
-from ._errors import FailedPrecondition, answer_of, check
+from ._errors import Error, check
+from ._handle import Handle, Lease, answer_of
 from ._library import byref, lib
 from ._operation import Operation, Result
 
@@ -74,30 +74,18 @@ class UpdateResult:
                    event=value["event"], details=value)
 
 
-class _Handle:
-    """A handle of the library, freed once nothing refers to its owner, and before the process ends."""
-
-    def __init__(self, owner: Any, free: Callable[[ctypes.c_void_p], None], value: int):
-        self.value = ctypes.c_void_p(value)
-        self._free = weakref.finalize(owner, free, self.value)
-
-    def close(self) -> None:
-        self._free()
-        self.value = None
-
-
 class Hub:
     """One rank's membership of a group of a model; made by `tensorhub.join`. A context manager: it leaves at the end.
 
     May be used on any thread. It is of the process that has joined: calls in a forked child raise FailedPrecondition.
     """
 
-    def __init__(self, client: int, description: str):
-        self._handle = _Handle(self, lib.th_client_free, client)
+    def __init__(self, client: Lease, description: str):
+        self._handle = Handle(client, "this client has left: join again")
         self._description = description
 
     def __repr__(self) -> str:
-        return "<tensorhub.Hub %s%s>" % (self._description, "" if self._handle.value else ", left")
+        return "<tensorhub.Hub %s%s>" % (self._description, "" if self._handle.is_open else ", left")
 
     def __enter__(self) -> "Hub":
         return self
@@ -105,32 +93,29 @@ class Hub:
     def __exit__(self, *_: Any) -> None:
         self.leave()
 
-    @property
-    def _client(self) -> ctypes.c_void_p:
-        if self._handle.value is None:
-            raise FailedPrecondition("this client has left: join again")
-        return self._handle.value
-
     def leave(self, timeout: float = 5) -> None:
         """Leaves the group. Readers end the segment under way; weights that are registered end. Idempotent."""
-        if self._handle.value is None:
+        if not self._handle.is_open:
             return
         try:
-            Operation(lib.th_leave_start, self._client, ctypes.c_double(timeout), keep=self).run()
+            self._operation(lib.th_leave_start, ctypes.c_double(timeout)).run()
         finally:
             self._handle.close()
 
+    def _operation(self, start: Callable[..., int], *arguments: Any, **options: Any) -> Operation:
+        return Operation(start, *arguments, on=self._handle, **options)
+
     def check(self) -> None:
         """Raises why the membership has ended; nothing while it lives."""
-        check(lib.th_membership(self._client))
+        check(self._handle.call(lib.th_membership))
 
     def info(self) -> dict:
         """{"connected", "data_endpoint", "control_bytes", "left_out"}."""
-        return answer_of(lib.th_client_info, self._client)
+        return answer_of(self._handle, lib.th_client_info)
 
     def preempt(self, seconds: float) -> None:
         """A notice that this process goes in so many seconds: readers are moved to other sources, then it leaves."""
-        check(lib.th_preempt(self._client, ctypes.c_double(seconds)))
+        check(self._handle.call(lib.th_preempt, ctypes.c_double(seconds)))
 
     # ---- registering
 
@@ -140,8 +125,8 @@ class Hub:
                                            segment_bytes=parse_bytes(segment_bytes, "segment_bytes"),
                                            no_checksums=0 if checksums else 1)
         array, keep = as_array(described)
-        return described, Operation(lib.th_register_start, self._client, array, ctypes.c_size_t(len(described)), byref(options),
-                                    keep=(self, described, keep, options))
+        return described, self._operation(lib.th_register_start, array, ctypes.c_size_t(len(described)), byref(options),
+                                          keep=(self, described, keep, options), makes="buffer")
 
     def register(self, values: Any, *, name: str = "weights", form: str = "hf", segment_bytes: Bytes = 0,
                  checksums: bool = True) -> "Weights":
@@ -154,18 +139,18 @@ class Hub:
         Raises ValueError or TypeError naming the tensor that cannot be taken; AlreadyExists for a name that is taken.
         """
         described, operation = self._register(values, name, form, segment_bytes, checksums)
-        return Weights(self, operation.run().handle("buffer"), name, described)
+        return Weights(self, operation.run().made, name, described)
 
     async def register_async(self, values: Any, *, name: str = "weights", form: str = "hf", segment_bytes: Bytes = 0,
                              checksums: bool = True) -> "Weights":
         """As register, for event loops."""
         described, operation = self._register(values, name, form, segment_bytes, checksums)
-        return Weights(self, (await operation.run_async()).handle("buffer"), name, described)
+        return Weights(self, (await operation.run_async()).made, name, described)
 
     # ---- looking and waiting
 
     def _wait_for(self, version: Version, timeout: float) -> Operation:
-        return Operation(lib.th_wait_for_start, self._client, label_of(version), ctypes.c_double(timeout), keep=self)
+        return self._operation(lib.th_wait_for_start, label_of(version), ctypes.c_double(timeout))
 
     def wait_for(self, version: Version = "latest", timeout: float = 600) -> VersionInfo:
         """Waits until `version` is published. DeadlineExceeded says why it is not there."""
@@ -177,8 +162,7 @@ class Hub:
 
     def roll_back(self, to: Version, idempotency_key: str = "") -> VersionInfo:
         """Withdraws every version after `to`, once for its key."""
-        return VersionInfo._of(Operation(lib.th_roll_back_start, self._client, label_of(to), encoded(idempotency_key),
-                                         keep=self).run().value)
+        return VersionInfo._of(self._operation(lib.th_roll_back_start, label_of(to), encoded(idempotency_key)).run().value)
 
     def receive(self, version: Version = "latest", *, names: Sequence[str] = (), limit: Bytes = "64MiB",
                 form: str = "hf", group: Optional[str] = None, rank: int = 0, timeout: float = 600,
@@ -190,7 +174,7 @@ class Hub:
         rank makes it, in the same order among its receives. `group` and `rank` say whose shard, where there are several.
         `framework` is "torch", "numpy" or "bytes"; by default torch where it is imported, else numpy, else bytes.
         """
-        return _receive.Receive(self, version, names, parse_bytes(limit, "limit"), form, group, rank, timeout, framework)
+        return _receive.Receive(self._handle, version, names, parse_bytes(limit, "limit"), form, group, rank, timeout, framework)
 
 
 def as_array(described: Sequence[_tensors.Described]) -> tuple:
@@ -222,41 +206,42 @@ class Weights:
     one result. One at a time on one object.
     """
 
-    def __init__(self, hub: Hub, buffer: int, name: str, described: Sequence[_tensors.Described]):
+    def __init__(self, hub: Hub, buffer: Lease, name: str, described: Sequence[_tensors.Described]):
         self._hub, self.name, self._tensors = hub, name, described
-        self._handle = _Handle(self, lib.th_buffer_free, buffer)
+        buffer.keep.append(described)
+        self._handle = Handle(buffer, "these weights are unregistered: register them again")
 
     def __repr__(self) -> str:
         return "<tensorhub.Weights %r of %r, %d tensors>" % (self.name, self._hub, len(self._tensors))
 
-    @property
-    def _buffer(self) -> ctypes.c_void_p:
-        if self._handle.value is None:
-            raise FailedPrecondition("these weights are unregistered: register them again")
-        return self._handle.value
-
     def _operation(self, start: Callable[..., int], *arguments: Any, keep: Any = None) -> Operation:
-        return Operation(start, self._buffer, *arguments, keep=(self, keep))
+        return Operation(start, *arguments, on=self._handle, keep=(self, keep))
 
-    def _checked_buffer(self) -> ctypes.c_void_p:
-        """ValueError naming a tensor whose memory is not where it was registered."""
+    def _check_places(self) -> None:
+        """ValueError naming a tensor whose memory is not as it was registered."""
         for each in self._tensors:
-            if each.address_now is not None and each.address_now() != each.address:
-                raise ValueError("tensor %r lies elsewhere since it was registered (it was resized, or its storage was freed): "
-                                 "register the weights again, or rebind them" % each.name)
-        return self._buffer
+            if each.place_now is not None and each.place_now() != each.place:
+                raise ValueError("tensor %r lies elsewhere since it was registered, or has another shape (it was resized, its "
+                                 "data replaced or its storage freed): register the weights again, or rebind them" % each.name)
 
     def unregister(self) -> None:
         """Withdraws the weights: readers end the segment under way. The tensors are referred to no more. Idempotent."""
-        if self._handle.value is not None:
-            self._handle.close()
+        self._handle.close()
         self._tensors = []
 
     def rebind(self, values: Any) -> None:
         """Other memory for the same tensors, while the weights are neither published nor being filled."""
         described = [_tensors.describe(each, value) for each, value in _tensors.named_tensors(values)]
         array, keep = as_array(described)
-        self._operation(lib.th_rebind_start, array, ctypes.c_size_t(len(described)), keep=(described, keep)).run()
+        kept = self._handle.lease().keep
+        # The library has one or the other memory until it has answered: both are kept, for good where Ctrl-C comes between.
+        kept.append(described)
+        try:
+            self._operation(lib.th_rebind_start, array, ctypes.c_size_t(len(described)), keep=(described, keep)).run()
+        except Error:
+            kept.remove(described)
+            raise
+        kept[:] = [described]
         self._tensors = described
 
     # ---- publishing
@@ -267,7 +252,7 @@ class Weights:
             attributes=encoded(json.dumps(dict(attributes))) if attributes else None, timeout=timeout,
             derived_from=encoded(derived_from), snapshot=int(snapshot or snapshot_or_in_place),
             snapshot_or_in_place=int(snapshot_or_in_place), after_cuda_event=after_cuda_event)
-        self._checked_buffer()
+        self._check_places()
         return self._operation(lib.th_publish_start, label_of(version), byref(options), keep=options)
 
     def publish(self, version: Version, *, attributes: Optional[Mapping[str, str]] = None, timeout: float = 60,
@@ -336,7 +321,7 @@ class Weights:
         options = _library.UpdateOptions(
             timeout=timeout, drain_timeout=drain_timeout, floor=encoded(floor), drop_retained=int(drop_retained),
             offload_timeout=offload_timeout, when_seeding=seeding_of(when_seeding), in_place=int(in_place))
-        self._checked_buffer()
+        self._check_places()
         return self._operation(lib.th_update_start, label_of(version), byref(options), keep=options)
 
     def update(self, version: Version = "latest", *, timeout: float = 600, drain_timeout: float = 5,
@@ -378,7 +363,7 @@ class Weights:
     def _apply(self, timeout: float, drain_timeout: float, drop_retained: bool, offload_timeout: float) -> Operation:
         options = _library.ApplyOptions(timeout=timeout, drain_timeout=drain_timeout, drop_retained=int(drop_retained),
                                         offload_timeout=offload_timeout)
-        self._checked_buffer()
+        self._check_places()
         return self._operation(lib.th_apply_start, byref(options), keep=options)
 
     def apply(self, *, timeout: float = 60, drain_timeout: float = 5, drop_retained: bool = False,
@@ -393,24 +378,24 @@ class Weights:
 
     def discard_staged(self) -> None:
         """Frees what is staged."""
-        check(lib.th_discard_staged(self._buffer))
+        check(self._handle.call(lib.th_discard_staged))
 
     # ---- state
 
     @property
     def version(self) -> Optional[VersionInfo]:
         """What the weights hold, None where that is no version."""
-        return VersionInfo._of(answer_of(lib.th_buffer_version, self._buffer))
+        return VersionInfo._of(answer_of(self._handle, lib.th_buffer_version))
 
     @property
     def staged(self) -> Optional[VersionInfo]:
         """What is staged, None where nothing is."""
-        return VersionInfo._of(answer_of(lib.th_staged, self._buffer))
+        return VersionInfo._of(answer_of(self._handle, lib.th_staged))
 
     @property
     def undefined(self) -> bool:
         """True after an update that failed once it had begun to write: do not serve; update again, or reset."""
-        return bool(lib.th_buffer_undefined(self._buffer))
+        return bool(self._handle.call(lib.th_buffer_undefined))
 
     def reset(self) -> None:
         """Leaves `undefined`: the caller answers for the content."""
@@ -419,11 +404,11 @@ class Weights:
     @property
     def bytes(self) -> int:
         """The bytes of all tensors, tied ones once."""
-        return lib.th_buffer_bytes(self._buffer)
+        return self._handle.call(lib.th_buffer_bytes)
 
     def info(self) -> dict:
         """{"bytes", "layout", "snapshot_bytes", "bytes_sent", "gpu_registrations"}."""
-        return answer_of(lib.th_buffer_info, self._buffer)
+        return answer_of(self._handle, lib.th_buffer_info)
 
 
 def seeding_of(word: str) -> int:
@@ -451,7 +436,7 @@ def _join(server: Optional[str], run: Optional[str], model: Optional[str], group
         data_address=encoded(data_address),
         uplink_bytes_per_second=parse_bytes(uplink_bytes_per_second, "uplink_bytes_per_second"))
     description = "run=%s model=%s %s/%d" % (given["run"], given["model"], group, rank)
-    return description, Operation(lib.th_join_start, byref(options), keep=options)
+    return description, Operation(lib.th_join_start, byref(options), keep=options, makes="client")
 
 
 def join(server: Optional[str] = None, *, run: Optional[str] = None, model: Optional[str] = None, group: str, rank: int = 0,
@@ -469,7 +454,7 @@ def join(server: Optional[str] = None, *, run: Optional[str] = None, model: Opti
     description, operation = _join(server, run, model, group, rank, ranks, timeout, location, spot, offload_limit,
                                    staging_limit, snapshot_limit, transports, strict_transport, data_address,
                                    uplink_bytes_per_second)
-    hub = Hub(operation.run().handle("client"), description)
+    hub = Hub(operation.run().made, description)
     logger.info("joined %s", description)
     return hub
 
@@ -483,6 +468,6 @@ async def join_async(server: Optional[str] = None, *, run: Optional[str] = None,
     description, operation = _join(server, run, model, group, rank, ranks, timeout, location, spot, offload_limit,
                                    staging_limit, snapshot_limit, transports, strict_transport, data_address,
                                    uplink_bytes_per_second)
-    hub = Hub((await operation.run_async()).handle("client"), description)
+    hub = Hub((await operation.run_async()).made, description)
     logger.info("joined %s", description)
     return hub

@@ -5,16 +5,13 @@ import ctypes
 import dataclasses
 import select
 import sys
-import weakref
-from typing import TYPE_CHECKING, Any, Iterator, Optional, Sequence
+from typing import Any, Iterator, Optional, Sequence
 
 from . import _library, _tensors
 from ._arguments import encoded, label_of
-from ._errors import answer_of, check
+from ._errors import FailedPrecondition, check
+from ._handle import Handle, Lease, answer_of
 from ._library import byref, lib
-
-if TYPE_CHECKING:
-    from ._hub import Hub
 
 # The types' names in torch and numpy, by safetensors' ones.
 _NAMES = {name: theirs for theirs, name in _tensors.DTYPES.items()}
@@ -22,7 +19,7 @@ _NAMES = {name: theirs for theirs, name in _tensors.DTYPES.items()}
 
 @dataclasses.dataclass(frozen=True)
 class Slice:
-    """A tensor, or a part of one. `data` is good until the next slice is asked for.
+    """A tensor, or a part of one. `data` is good until the next slice is asked for; after that its bytes are others.
 
     Attributes:
       shape: of the tensor in its shard; `global_shape` and `begin` place it in the whole.
@@ -75,7 +72,7 @@ def _as_tensor(memory: bytearray, dtype: str, shape: tuple, framework: str, name
         except (ImportError, AttributeError):
             raise ValueError("tensor %r is %s, which numpy does not have: install ml_dtypes, or receive with framework=\"torch\" "
                              "or \"bytes\"" % (name, dtype)) from None
-    return numpy.frombuffer(memory, dtype=kind).reshape(shape)
+    return numpy.frombuffer(memory, dtype=kind).reshape(shape) if memory else numpy.empty(shape, kind)
 
 
 class Receive:
@@ -84,7 +81,7 @@ class Receive:
     After the last tensor `result` says what it came to. A version that is not available gives no tensor.
     """
 
-    def __init__(self, hub: "Hub", version: Any, names: Sequence[str], limit_bytes: int, form: str, group: Optional[str],
+    def __init__(self, client: Handle, version: Any, names: Sequence[str], limit_bytes: int, form: str, group: Optional[str],
                  rank: int, timeout: float, framework: Optional[str]):
         if isinstance(names, str):
             raise TypeError("names is a list of names or patterns, not the text %r" % names)
@@ -92,10 +89,11 @@ class Receive:
         patterns = (ctypes.c_char_p * max(len(names), 1))(*[encoded(name) for name in names])
         options = _library.ReceiveOptions(form=encoded(form), group=encoded(group), rank=rank, tensors=patterns,
                                           tensors_count=len(names), limit_bytes=limit_bytes, timeout=timeout)
-        self._hub = hub
-        self._handle = ctypes.c_void_p()
-        check(lib.th_receive_open(hub._client, label_of(version), byref(options), byref(self._handle)))
-        self._close = weakref.finalize(self, lib.th_receive_close, self._handle)
+        handle = ctypes.c_void_p()
+        check(client.call(lib.th_receive_open, label_of(version), byref(options), byref(handle)))
+        lease = Lease(handle.value, lib.th_receive_close)
+        lease.keep.append(client.lease())  # a slice is good for as long as both live
+        self._handle = Handle(lease, "this receive is closed: receive again")
         self._tensors = self._assembled()
         self.result: Optional[dict] = None
 
@@ -112,8 +110,12 @@ class Receive:
         return next(self._tensors)
 
     def close(self) -> None:
-        """Cancels what is under way. Idempotent."""
-        self._close()
+        """Cancels what is under way. Idempotent. Any thread may call it."""
+        try:
+            self._handle.call(lib.th_receive_cancel)  # whoever waits for a slice wakes
+        except FailedPrecondition:  # it is closed
+            return
+        self._handle.close()
 
     def slices(self) -> Iterator[Slice]:
         """The slices as they lie in the library's memory, in place of whole tensors: no byte is copied."""
@@ -123,26 +125,29 @@ class Receive:
                 if found is None:
                     break
                 yield found
-            self.result = answer_of(lib.th_receive_result, self._handle, None)
+            self.result = answer_of(self._handle, lib.th_receive_result, None)
         finally:
             self.close()
 
     def _next(self) -> Optional[Slice]:
         found = _library.Slice()
+        lease = self._handle.lease()  # the descriptor is this receive's while it is waited for
         poll = None
         while True:
-            status = lib.th_receive_next(self._handle, ctypes.c_double(0), byref(found))
+            status = lib.th_receive_next(lease.value, ctypes.c_double(0), byref(found))
             if status != _library.DEADLINE_EXCEEDED:
                 break
             if poll is None:
                 poll = select.poll()
-                poll.register(lib.th_receive_fd(self._handle), select.POLLIN)
+                poll.register(lib.th_receive_fd(lease.value), select.POLLIN)
             poll.poll()  # Ctrl-C raises here
         check(status)
         if found.name is None:
             return None
         rows = range(found.dimensions)
         data = (ctypes.c_char * found.bytes).from_address(found.data) if found.bytes else b""
+        if data:
+            data.lease = lease  # whoever has the bytes never reads memory that is gone
         return Slice(name=found.name.decode(), dtype=(found.dtype or b"").decode(),
                      shape=tuple(found.shape[i] for i in rows), global_shape=tuple(found.global_shape[i] for i in rows),
                      begin=tuple(found.slice_begin[i] for i in rows), tensor_bytes=found.tensor_bytes, offset=found.offset,

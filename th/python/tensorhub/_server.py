@@ -2,18 +2,19 @@
 from __future__ import annotations
 
 import atexit
-import ctypes
 import json
 import os
 import pathlib
 import shutil
-import signal
+import select
 import subprocess
 import tempfile
+import time
 from typing import Any, Optional
 
-_PR_SET_PDEATHSIG = 1
+_BEGIN_SECONDS = 30
 _STOP_SECONDS = 10
+_MAX_ANNOUNCEMENT_BYTES = 65536
 
 
 def program(name: str) -> str:
@@ -39,20 +40,19 @@ class Server:
             self._temporary = tempfile.TemporaryDirectory(prefix="tensorhub-")
             state_dir = self._temporary.name
         self._owner = os.getpid()
-        libc = ctypes.CDLL(None)
-        # Where this process is killed nothing else would end the child.
         self._process = subprocess.Popen(
-            [program("tensorhub_server"), "--listen=" + listen, "--state-dir=" + state_dir, "--json"],
-            stdout=subprocess.PIPE, stdin=subprocess.DEVNULL,
-            preexec_fn=lambda: libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM))
-        line = self._process.stdout.readline()
-        try:
-            self.address: str = json.loads(line)["address"]
-        except (ValueError, KeyError):
-            self.stop()
-            raise RuntimeError("tensorhub_server did not begin (exit status %s); its log on stderr says why"
-                               % self._process.returncode) from None
+            [program("tensorhub_server"), "--listen=" + listen, "--state-dir=" + state_dir, "--json",
+             "--end-with-parent=%d" % self._owner],
+            stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
         atexit.register(self.stop)
+        try:
+            self.address: str = json.loads(_first_line(self._process.stdout.fileno()))["address"]
+        except BaseException as error:
+            self.stop()
+            if not isinstance(error, (ValueError, KeyError, TimeoutError)):
+                raise
+            raise RuntimeError("tensorhub_server did not begin (exit status %s; %s); its log on stderr says why"
+                               % (self._process.returncode, error or "it said nothing")) from None
 
     def __enter__(self) -> "Server":
         return self
@@ -75,6 +75,22 @@ class Server:
         self._process.stdout.close()
         if self._temporary is not None:
             self._temporary.cleanup()
+
+
+def _first_line(fd: int) -> bytes:
+    """The first line that comes, or what there is of it at the end. TimeoutError."""
+    end = time.monotonic() + _BEGIN_SECONDS
+    line = b""
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    while b"\n" not in line and len(line) < _MAX_ANNOUNCEMENT_BYTES:
+        if not poll.poll(max(0, end - time.monotonic()) * 1000):
+            raise TimeoutError("it has not said where it listens for %d s" % _BEGIN_SECONDS)
+        more = os.read(fd, 4096)
+        if not more:
+            break
+        line += more
+    return line.split(b"\n", 1)[0]
 
 
 def serve(listen: str = "127.0.0.1:0", state_dir: Optional[str] = None) -> Server:

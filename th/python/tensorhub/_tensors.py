@@ -1,6 +1,6 @@
 """What a caller registers, as the library takes it: address, shape, type and place of each tensor; nothing is copied.
 
-torch and numpy are known by what their objects have, and never imported here, but for the place of a DTensor's shard.
+torch and numpy are known by what their objects have, and never imported here.
 Everything else that speaks the buffer protocol or DLPack is taken, too.
 """
 from __future__ import annotations
@@ -10,27 +10,35 @@ import dataclasses
 from typing import Any, Callable, Iterable, Mapping, Optional, Sequence
 
 # safetensors' names of the types, by their names in torch and numpy.
-DTYPES = {"bool": "BOOL", "uint8": "U8", "int8": "I8", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "int16": "I16",
+DTYPES = {"bool": "BOOL", "uint8": "U8", "int8": "I8", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2",
+          "float8_e8m0fnu": "F8_E8M0", "float8_e4m3fnuz": "F8_E4M3FNUZ", "float8_e5m2fnuz": "F8_E5M2FNUZ", "int16": "I16",
           "uint16": "U16", "float16": "F16", "bfloat16": "BF16", "int32": "I32", "uint32": "U32", "float32": "F32",
-          "int64": "I64", "uint64": "U64", "float64": "F64"}
+          "int64": "I64", "uint64": "U64", "float64": "F64", "complex64": "C64"}
 # Of the buffer protocol, in the machine's own sizes.
 _FORMATS = {"?": "BOOL", "B": "U8", "c": "U8", "b": "I8", "h": "I16", "H": "U16", "e": "F16", "i": "I32", "I": "U32",
-            "f": "F32", "l": "I64", "L": "U64", "q": "I64", "Q": "U64", "d": "F64"}
+            "f": "F32", "l": "I64", "L": "U64", "q": "I64", "Q": "U64", "d": "F64", "Zf": "C64"}
+# By code and bits: kDLInt is 0, kDLUInt 1, kDLFloat 2, kDLBfloat 4, kDLComplex 5, kDLBool 6, the float8 kinds 10 to 14.
 _DLPACK = {(0, 8): "I8", (0, 16): "I16", (0, 32): "I32", (0, 64): "I64", (1, 8): "U8", (1, 16): "U16", (1, 32): "U32",
-           (1, 64): "U64", (2, 16): "F16", (2, 32): "F32", (2, 64): "F64", (4, 16): "BF16", (6, 8): "BOOL"}
+           (1, 64): "U64", (2, 16): "F16", (2, 32): "F32", (2, 64): "F64", (4, 16): "BF16", (6, 8): "BOOL",
+           (5, 64): "C64", (10, 8): "F8_E4M3", (11, 8): "F8_E4M3FNUZ", (12, 8): "F8_E5M2", (13, 8): "F8_E5M2FNUZ",
+           (14, 8): "F8_E8M0"}
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False)
 class Described:
-    """One tensor. `keep` owns the memory; `address_now` tells where it lies now, as it may be resized under us."""
+    """One tensor. `keep` owns the memory; `place_now` tells address and shape of now, as it may be resized under us."""
     name: str
     dtype: str
     shape: tuple
     address: int
     keep: Any
-    address_now: Optional[Callable[[], int]] = None
+    place_now: Optional[Callable[[], tuple]] = None
     global_shape: Optional[tuple] = None
     slice_begin: Optional[tuple] = None
+
+    @property
+    def place(self) -> tuple:
+        return self.address, self.shape
 
 
 def named_tensors(values: Any) -> Iterable[tuple[str, Any]]:
@@ -76,14 +84,32 @@ def _known(name: str, dtype: Optional[str], given: Any) -> str:
     return dtype
 
 
-def _place_of_dtensor(name: str, value: Any) -> tuple:
-    """The shape and place of this rank's part of a torch DTensor, within the whole."""
+def _begin_of_dtensor(name: str, value: Any, local_shape: tuple) -> tuple:
+    """Where this rank's part of a torch DTensor begins in the whole.
+
+    Along a dimension that is sharded over n ranks each has ceil(size / n) rows, the last ones what is left; shards of one
+    dimension over several dimensions of the mesh divide each other's, from the left.
+    """
     kinds = {type(placement).__name__ for placement in value.placements}
     if not kinds <= {"Shard", "Replicate"}:
         raise ValueError("tensor %r is placed as %s: only Shard and Replicate are plain parts of a tensor; redistribute it "
                          "first" % (name, tuple(value.placements)))
-    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
-    return compute_local_shape_and_global_offset(value.shape, value.device_mesh, value.placements)
+    coordinate = value.device_mesh.get_coordinate()
+    if coordinate is None:
+        raise ValueError("tensor %r: this process is no part of its device mesh, and has no shard of it" % name)
+    shape, begin = list(value.shape), [0] * len(value.shape)
+    for dimension_of_mesh, placement in enumerate(value.placements):
+        if type(placement).__name__ != "Shard":
+            continue
+        dimension = placement.dim % len(shape)
+        rows = -(-shape[dimension] // value.device_mesh.size(dimension_of_mesh))
+        skipped = min(rows * coordinate[dimension_of_mesh], shape[dimension])
+        begin[dimension] += skipped
+        shape[dimension] = min(rows, shape[dimension] - skipped)
+    if tuple(shape) != local_shape:
+        raise ValueError("tensor %r: its shard has the shape %s, where %s of %s would have %s: redistribute it first"
+                         % (name, local_shape, tuple(value.placements), tuple(value.shape), tuple(shape)))
+    return tuple(begin)
 
 
 def _describe_torch(name: str, value: Any) -> Described:
@@ -91,9 +117,9 @@ def _describe_torch(name: str, value: Any) -> Described:
         raise TypeError("tensor %r is a %s of torch, not a tensor" % (name, type(value).__name__))
     global_shape = slice_begin = None
     if hasattr(value, "to_local") and hasattr(value, "placements"):
-        _, begin = _place_of_dtensor(name, value)
-        global_shape, slice_begin = tuple(value.shape), tuple(begin)
-        value = value.to_local()
+        local = value.to_local()
+        global_shape, slice_begin = tuple(value.shape), _begin_of_dtensor(name, value, tuple(local.shape))
+        value = local
     layout, device = str(getattr(value, "layout", "torch.strided")), getattr(value, "device", None)
     if layout != "torch.strided":
         raise ValueError("tensor %r has layout %s: only strided tensors have one place in memory" % (name, layout))
@@ -103,7 +129,10 @@ def _describe_torch(name: str, value: Any) -> Described:
     shape = tuple(value.shape)
     _require_contiguous(name, shape, value.stride(), "register tensor.contiguous(), and keep that one")
     dtype = _known(name, DTYPES.get(str(value.dtype).split(".")[-1]), value.dtype)
-    return Described(name, dtype, shape, value.data_ptr(), value, value.data_ptr, global_shape, slice_begin)
+    # A view keeps the memory even where the caller gives the tensor another one (`parameter.data = ...`).
+    keep = value.detach() if hasattr(value, "detach") else value
+    return Described(name, dtype, shape, value.data_ptr(), keep, lambda: (value.data_ptr(), tuple(value.shape)), global_shape,
+                     slice_begin)
 
 
 def _describe_numpy(name: str, value: Any) -> Described:
@@ -112,7 +141,7 @@ def _describe_numpy(name: str, value: Any) -> Described:
     strides = None if interface.get("strides") is None else [s // value.dtype.itemsize for s in interface["strides"]]
     _require_contiguous(name, value.shape, strides, "register numpy.ascontiguousarray(array), and keep that one")
     return Described(name, dtype, tuple(value.shape), interface["data"][0], value,
-                     lambda: value.__array_interface__["data"][0])
+                     lambda: (value.__array_interface__["data"][0], tuple(value.shape)))
 
 
 class _DLDevice(ctypes.Structure):
@@ -130,7 +159,10 @@ def _describe_dlpack(name: str, value: Any) -> Described:
     capsule = value.__dlpack__()
     pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
     pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    tensor = _DLTensor.from_address(pointer_of(capsule, b"dltensor"))
+    try:
+        tensor = _DLTensor.from_address(pointer_of(capsule, b"dltensor"))
+    except ValueError:  # raised by CPython
+        raise TypeError("tensor %r gives no DLPack capsule named \"dltensor\" but %r" % (name, capsule)) from None
     if tensor.device.device_type not in (1, 2, 3, 13):  # of the host, CUDA, pinned, managed
         raise ValueError("tensor %r lies on a device that TensorHub does not move memory of (DLPack's type %d)"
                          % (name, tensor.device.device_type))
@@ -139,7 +171,8 @@ def _describe_dlpack(name: str, value: Any) -> Described:
     _require_contiguous(name, shape, strides, "register a contiguous copy, and keep that one")
     dtype = _known(name, _DLPACK.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None,
                    "(%d, %d bits) of DLPack" % (tensor.code, tensor.bits))
-    return Described(name, dtype, shape, (tensor.data or 0) + tensor.byte_offset, (capsule, value))
+    address = tensor.data + tensor.byte_offset if tensor.data else 0
+    return Described(name, dtype, shape, address, (capsule, value))
 
 
 def _describe_buffer(name: str, value: Any) -> Described:
