@@ -44,13 +44,13 @@ ControllerCall::ControllerCall(OpenCalls* open_calls, const Handler* handler)
   StartRead(&request_);
 }
 
-void ControllerCall::Send(const google::protobuf::Message& answer, bool final) {
+void ControllerCall::Send(const google::protobuf::MessageLite& answer, bool final) {
   const size_t bytes = answer.ByteSizeLong();
   if (const absl::Status taken = open_calls_->AddAnswer(bytes, final); !taken.ok())
     return Fail(taken);
   answer_bytes_ = bytes;
   bool own_buffer = false;
-  const grpc::Status status = grpc::SerializationTraits<google::protobuf::Message>::Serialize(
+  const grpc::Status status = grpc::SerializationTraits<google::protobuf::MessageLite>::Serialize(
       answer, &answer_, &own_buffer);
   if (!status.ok()) return Finish(status);
   StartWriteAndFinish(&answer_, grpc::WriteOptions(), grpc::Status::OK);

@@ -12,7 +12,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
-#include "google/protobuf/message.h"
+#include "google/protobuf/message_lite.h"
 #include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/grpcpp.h"
 #include "th/server/registry_loop.h"
@@ -68,10 +68,10 @@ class ControllerCall final : public grpc::ServerGenericBidiReactor {
   // `open_calls` and `handler` outlive the gRPC server.
   ControllerCall(OpenCalls* open_calls, const Handler* handler);
 
-  void Answer(const google::protobuf::Message& answer) { Send(answer, /*final=*/false); }
+  void Answer(const google::protobuf::MessageLite& answer) { Send(answer, /*final=*/false); }
   // Answers a request that has taken effect: the caller must hear so, whatever others have not
   // read.
-  void AnswerEffect(const google::protobuf::Message& answer) { Send(answer, /*final=*/true); }
+  void AnswerEffect(const google::protobuf::MessageLite& answer) { Send(answer, /*final=*/true); }
   void Fail(const absl::Status& why);
   // Sets what is called, at most once, when the caller cancels or disconnects before the answer has
   // been sent: on one of gRPC's threads, or inline if that has happened already. It may come after
@@ -84,7 +84,7 @@ class ControllerCall final : public grpc::ServerGenericBidiReactor {
   void OnDone() override;
 
  private:
-  void Send(const google::protobuf::Message& answer, bool final);
+  void Send(const google::protobuf::MessageLite& answer, bool final);
 
   OpenCalls* const open_calls_;
   const Handler* const handler_;

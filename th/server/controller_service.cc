@@ -36,7 +36,7 @@ pb::ResolveResponse ToResponse(const VersionInfo& version) {
   return response;
 }
 
-void Answered(ControllerCall& call, const google::protobuf::Message& answer) {
+void Answered(ControllerCall& call, const google::protobuf::MessageLite& answer) {
   call.Answer(answer);
 }
 void Answered(ControllerCall& call, const pb::CommandFinished& answer) {

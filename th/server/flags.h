@@ -8,10 +8,13 @@
 #include <optional>
 #include <string>
 
-#include "CLI/CLI.hpp"
 #include "absl/time/time.h"
 #include "th/registry_state/pause_watch.h"
 #include "th/registry_state/registry_types.h"
+
+namespace CLI {
+class App;
+}  // namespace CLI
 
 namespace th {
 

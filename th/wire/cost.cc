@@ -53,8 +53,8 @@ absl::StatusOr<FillCost> FillFromProto(const pb::FillCost& in) {
 }
 
 // Absent is none: a worker of before has no costs.
-void ReadPhase(FieldReader& reader, absl::string_view field, bool present,
-               const google::protobuf::Duration& in, absl::Duration& out) {
+void ReadPhase(FieldReader& reader, absl::string_view field, bool present, const pb::Duration& in,
+               absl::Duration& out) {
   if (present) reader.Duration(field, present, in, out);
 }
 

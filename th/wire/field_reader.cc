@@ -59,7 +59,7 @@ void FieldReader::Label(absl::string_view field, const std::string& in, VersionL
 }
 
 void FieldReader::Duration(absl::string_view field, bool present,
-                           const google::protobuf::Duration& in, absl::Duration& out) {
+                           const ::tensorhub::v1::Duration& in, absl::Duration& out) {
   if (!present) return Check(false, field, "is missing");
   const bool good = in.seconds() >= 0 && in.nanos() >= 0 && in.nanos() < kNanosPerSecond &&
                     absl::Seconds(in.seconds()) <= kMaxDurationOnWire;
@@ -68,7 +68,7 @@ void FieldReader::Duration(absl::string_view field, bool present,
 }
 
 void FieldReader::DurationOrInfinite(absl::string_view field, bool present,
-                                     const google::protobuf::Duration& in, absl::Duration& out) {
+                                     const ::tensorhub::v1::Duration& in, absl::Duration& out) {
   out = absl::InfiniteDuration();
   if (present) Duration(field, present, in, out);
 }

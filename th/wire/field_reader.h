@@ -25,8 +25,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "google/protobuf/duration.pb.h"
 #include "th/identifiers/identifiers.h"
+#include "th/proto/tensorhub.pb.h"
 #include "th/weights/digest.h"
 #include "th/weights/version.h"
 
@@ -59,11 +59,11 @@ class FieldReader {
   void Digest(absl::string_view field, const std::string& in, th::Digest& out);
   void Label(absl::string_view field, const std::string& in, VersionLabel& out);
   // Absent, infinite or negative ones are errors.
-  void Duration(absl::string_view field, bool present, const google::protobuf::Duration& in,
+  void Duration(absl::string_view field, bool present, const ::tensorhub::v1::Duration& in,
                 absl::Duration& out);
   // Absent is the infinite duration.
   void DurationOrInfinite(absl::string_view field, bool present,
-                          const google::protobuf::Duration& in, absl::Duration& out);
+                          const ::tensorhub::v1::Duration& in, absl::Duration& out);
   // `in` must lie in [0, last], and be nonzero when `required`.
   template <typename E>
   void Enum(absl::string_view field, int in, E last, bool required, E& out) {

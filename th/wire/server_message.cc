@@ -256,45 +256,42 @@ absl::StatusOr<ServerMessage> Decode(const pb::CommandFinished& in) {
   return reader.Finish(ServerMessage(std::move(out)));
 }
 
-absl::StatusOr<ServerMessage> DecodeMember(const pb::ServerToWorker& in) {
+// Errors are named by the member that is set.
+void DecodeMember(const pb::ServerToWorker& in, FieldReader& reader, ServerMessage& out) {
   switch (in.message_case()) {
     case pb::ServerToWorker::kJoined:
-      return Decode(in.joined());
+      return reader.Nested("joined", Decode(in.joined()), out);
     case pb::ServerToWorker::kRefused:
-      return Decode(in.refused());
+      return reader.Nested("refused", Decode(in.refused()), out);
     case pb::ServerToWorker::kLayoutWanted:
-      return Decode(in.layout_wanted());
+      return reader.Nested("layout_wanted", Decode(in.layout_wanted()), out);
     case pb::ServerToWorker::kBufferRegistered:
-      return ServerMessage(
-          BufferRegistered{.buffer = BufferId(in.buffer_registered().buffer()),
-                           .status = StatusFromProto(in.buffer_registered().status())});
+      out = BufferRegistered{.buffer = BufferId(in.buffer_registered().buffer()),
+                             .status = StatusFromProto(in.buffer_registered().status())};
+      return;
     case pb::ServerToWorker::kOperationResolved:
-      return Decode(in.operation_resolved());
+      return reader.Nested("operation_resolved", Decode(in.operation_resolved()), out);
     case pb::ServerToWorker::kAssignSources:
-      return Decode(in.assign_sources());
+      return reader.Nested("assign_sources", Decode(in.assign_sources()), out);
     case pb::ServerToWorker::kRootKnown:
-      return Decode(in.root_known());
+      return reader.Nested("root_known", Decode(in.root_known()), out);
     case pb::ServerToWorker::kOperationFinished:
-      return Decode(in.operation_finished());
+      return reader.Nested("operation_finished", Decode(in.operation_finished()), out);
     case pb::ServerToWorker::kPublicationRefused:
-      return Decode(in.publication_refused());
+      return reader.Nested("publication_refused", Decode(in.publication_refused()), out);
     case pb::ServerToWorker::kGroupChanged:
-      return Decode(in.group_changed());
+      return reader.Nested("group_changed", Decode(in.group_changed()), out);
     case pb::ServerToWorker::kOffloadReleased:
-      return ServerMessage(OffloadReleased{BufferId(in.offload_released().buffer())});
+      out = OffloadReleased{BufferId(in.offload_released().buffer())};
+      return;
     case pb::ServerToWorker::kAlive:
-      return ServerMessage(Alive{});
+      out = Alive{};
+      return;
     case pb::ServerToWorker::kCommandFinished:
     case pb::ServerToWorker::MESSAGE_NOT_SET:
       break;
   }
-  return Decode(in.command_finished());
-}
-
-// The name of the member that is set, for the path of an error.
-std::string MemberName(const pb::ServerToWorker& in) {
-  const auto* field = in.GetDescriptor()->FindFieldByNumber(in.message_case());
-  return field == nullptr ? "message" : field->name();
+  return reader.Nested("command_finished", Decode(in.command_finished()), out);
 }
 
 }  // namespace
@@ -309,7 +306,7 @@ absl::StatusOr<std::optional<ServerMessage>> FromProto(const pb::ServerToWorker&
   if (in.message_case() == pb::ServerToWorker::MESSAGE_NOT_SET) return std::nullopt;
   FieldReader reader;
   ServerMessage message;
-  reader.Nested(MemberName(in), DecodeMember(in), message);
+  DecodeMember(in, reader, message);
   return reader.Finish(std::optional<ServerMessage>(std::move(message)));
 }
 

@@ -93,9 +93,9 @@ void TakeCommand(FieldReader& reader, absl::string_view field, absl::StatusOr<T>
 
 }  // namespace
 
-google::protobuf::Duration ToProto(absl::Duration duration) {
+pb::Duration ToProto(absl::Duration duration) {
   duration = std::clamp(duration, absl::ZeroDuration(), kMaxDurationOnWire);
-  google::protobuf::Duration out;
+  pb::Duration out;
   absl::Duration fraction;
   out.set_seconds(absl::IDivDuration(duration, absl::Seconds(1), &fraction));
   out.set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(fraction)));

@@ -19,7 +19,7 @@ namespace th {
 namespace pb = ::tensorhub::v1;
 
 // Clamped to [0, kMaxDurationOnWire].
-google::protobuf::Duration ToProto(absl::Duration duration);
+pb::Duration ToProto(absl::Duration duration);
 
 // Codes that this build does not know become UNKNOWN. An OK status has no message.
 pb::Status ToProto(const absl::Status& status);

@@ -43,7 +43,7 @@ TEST_P(WorkerMessageTest, EveryFieldSurvives) {
     const WorkerMessage message = generator.MakeWorkerMessage(GetParam());
     ASSERT_OK_AND_ASSIGN(const auto out, FromProto(ThroughBytes(ToProto(message))));
     ASSERT_TRUE(out.has_value());
-    ASSERT_TRUE(*out == message) << round << ": " << ToProto(message).DebugString();
+    ASSERT_TRUE(*out == message) << "round " << round;
   }
 }
 
@@ -58,7 +58,7 @@ TEST_P(ServerMessageTest, EveryFieldSurvives) {
     const ServerMessage message = generator.MakeServerMessage(GetParam());
     ASSERT_OK_AND_ASSIGN(const auto out, FromProto(ThroughBytes(ToProto(message))));
     ASSERT_TRUE(out.has_value());
-    ASSERT_TRUE(*out == message) << round << ": " << ToProto(message).DebugString();
+    ASSERT_TRUE(*out == message) << "round " << round;
   }
 }
 
@@ -69,7 +69,7 @@ TEST(CatalogTest, EveryFieldSurvives) {
   for (int round = 0; round < kRounds; ++round) {
     const Catalog catalog = MessageGenerator(static_cast<uint32_t>(round)).MakeCatalog();
     ASSERT_OK_AND_ASSIGN(const Catalog out, FromProto(ThroughBytes(ToProto(catalog))));
-    ASSERT_TRUE(out == catalog) << ToProto(catalog).DebugString();
+    ASSERT_TRUE(out == catalog) << "round " << round;
   }
 }
 
@@ -77,7 +77,7 @@ TEST(RecentEventsTest, EveryFieldSurvives) {
   for (int round = 0; round < kRounds; ++round) {
     const RecentEvents events = MessageGenerator(static_cast<uint32_t>(round)).MakeEvents();
     ASSERT_OK_AND_ASSIGN(const RecentEvents out, FromProto(ThroughBytes(ToProto(events))));
-    ASSERT_TRUE(out == events) << ToProto(events).DebugString();
+    ASSERT_TRUE(out == events) << "round " << round;
   }
 }
 
@@ -226,10 +226,11 @@ TEST(CleanTextTest, NeverCutsACodePointInTwo) {
 TEST(NextVersionTest, UnknownFieldsAreBorne) {
   std::string bytes =
       ToProto(WorkerMessage(RankDone{{BufferId(1), OperationNumber(2)}, 3})).SerializeAsString();
+  const size_t known_bytes = bytes.size();
   bytes += std::string("\xc2\x3e\x03new", 6);  // field 1000, length-delimited
   pb::WorkerToServer frame;
   ASSERT_TRUE(frame.ParseFromString(bytes));
-  ASSERT_FALSE(frame.GetReflection()->GetUnknownFields(frame).empty());
+  ASSERT_GT(frame.ByteSizeLong(), known_bytes);
   ASSERT_OK_AND_ASSIGN(const auto message, FromProto(frame));
   EXPECT_TRUE(*message == WorkerMessage(RankDone{{BufferId(1), OperationNumber(2)}, 3}));
 }

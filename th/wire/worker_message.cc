@@ -406,51 +406,49 @@ absl::StatusOr<WorkerMessage> Decode(const pb::RunCommand& in) {
   return reader.Finish(WorkerMessage(std::move(out)));
 }
 
-absl::StatusOr<WorkerMessage> DecodeMember(const pb::WorkerToServer& in) {
+// Errors are named by the member that is set.
+void DecodeMember(const pb::WorkerToServer& in, FieldReader& reader, WorkerMessage& out) {
   switch (in.message_case()) {
     case pb::WorkerToServer::kJoin:
-      return Decode(in.join());
+      return reader.Nested("join", Decode(in.join()), out);
     case pb::WorkerToServer::kRegisterBuffer:
-      return Decode(in.register_buffer());
+      return reader.Nested("register_buffer", Decode(in.register_buffer()), out);
     case pb::WorkerToServer::kLayoutUpload:
-      return Decode(in.layout_upload());
+      return reader.Nested("layout_upload", Decode(in.layout_upload()), out);
     case pb::WorkerToServer::kStartOperation:
-      return Decode(in.start_operation());
+      return reader.Nested("start_operation", Decode(in.start_operation()), out);
     case pb::WorkerToServer::kReadyToFill:
-      return Decode(in.ready_to_fill());
+      return reader.Nested("ready_to_fill", Decode(in.ready_to_fill()), out);
     case pb::WorkerToServer::kShardSealed:
-      return Decode(in.shard_sealed());
+      return reader.Nested("shard_sealed", Decode(in.shard_sealed()), out);
     case pb::WorkerToServer::kFillProgress:
-      return Decode(in.fill_progress());
+      return reader.Nested("fill_progress", Decode(in.fill_progress()), out);
     case pb::WorkerToServer::kRankDone:
-      return Decode(in.rank_done());
+      return reader.Nested("rank_done", Decode(in.rank_done()), out);
     case pb::WorkerToServer::kRankFailed:
-      return Decode(in.rank_failed());
+      return reader.Nested("rank_failed", Decode(in.rank_failed()), out);
     case pb::WorkerToServer::kSourceFailed:
-      return Decode(in.source_failed());
+      return reader.Nested("source_failed", Decode(in.source_failed()), out);
     case pb::WorkerToServer::kBufferReset:
-      return WorkerMessage(BufferReset{BufferId(in.buffer_reset().buffer())});
+      out = BufferReset{BufferId(in.buffer_reset().buffer())};
+      return;
     case pb::WorkerToServer::kUnregisterBuffer:
-      return WorkerMessage(UnregisterBuffer{BufferId(in.unregister_buffer().buffer())});
+      out = UnregisterBuffer{BufferId(in.unregister_buffer().buffer())};
+      return;
     case pb::WorkerToServer::kRunCommand:
-      return Decode(in.run_command());
+      return reader.Nested("run_command", Decode(in.run_command()), out);
     case pb::WorkerToServer::kSourceSuspected:
-      return Decode(in.source_suspected());
+      return reader.Nested("source_suspected", Decode(in.source_suspected()), out);
     case pb::WorkerToServer::kLeave:
-      return WorkerMessage(Leave{});
+      out = Leave{};
+      return;
     case pb::WorkerToServer::kPreempt:
-      return Decode(in.preempt());
+      return reader.Nested("preempt", Decode(in.preempt()), out);
     case pb::WorkerToServer::kHeartbeat:
     case pb::WorkerToServer::MESSAGE_NOT_SET:
       break;
   }
-  return WorkerMessage(Heartbeat{.ask = in.heartbeat().ask()});
-}
-
-// The name of the member that is set, for the path of an error.
-std::string MemberName(const pb::WorkerToServer& in) {
-  const auto* field = in.GetDescriptor()->FindFieldByNumber(in.message_case());
-  return field == nullptr ? "message" : field->name();
+  out = Heartbeat{.ask = in.heartbeat().ask()};
 }
 
 }  // namespace
@@ -465,7 +463,7 @@ absl::StatusOr<std::optional<WorkerMessage>> FromProto(const pb::WorkerToServer&
   if (in.message_case() == pb::WorkerToServer::MESSAGE_NOT_SET) return std::nullopt;
   FieldReader reader;
   WorkerMessage message;
-  reader.Nested(MemberName(in), DecodeMember(in), message);
+  DecodeMember(in, reader, message);
   return reader.Finish(std::optional<WorkerMessage>(std::move(message)));
 }
 
