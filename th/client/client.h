@@ -19,7 +19,7 @@
 //   TH_ASSIGN_OR_RETURN(th::WeightBuffer weights, hub->Register(tensors));
 //   while (serving) {
 //     TH_ASSIGN_OR_RETURN(th::UpdateResult result, weights.Update(th::Latest()));
-//     if (result.moved()) OnNewWeights(result.version());  // else: not available yet, keep serving
+//     if (result.moved()) OnNewWeights(result.version());  // else: nothing new
 //     ServeForAWhile();
 //   }
 //

@@ -93,7 +93,7 @@ Replica& EnsureReplica(Turn& turn, Group& group, const AnnouncedBuffer& announce
     replica.form = announced.form;
     replica.role = announced.role;
     replica.staged_for = announced.staged_for;
-    if (IsHostCopy(replica.role)) group.model->offloads.insert(replica.id);
+    if (IsHostCopy(replica.role)) group.model->host_copies.insert(replica.id);
     turn.state.replicas[replica.id] = &replica;
   }
   return replica;
@@ -381,7 +381,7 @@ void DetachBuffer(Turn& turn, Buffer& buffer) {
   turn.state.replicas.erase(replica.id);
   turn.state.waiting_for_recovery.erase(replica.id);
   turn.to_evaluate.erase(replica.id);
-  replica.group->model->offloads.erase(replica.id);
+  replica.group->model->host_copies.erase(replica.id);
   replica.group->model->waiting_for_room.erase(replica.id);
   const std::string name = replica.buffer_name;  // a copy: the record dies next
   replica.group->replicas.erase(name);

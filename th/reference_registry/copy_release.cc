@@ -47,8 +47,8 @@ void Release(Turn& turn, Replica& replica) {
 }  // namespace
 
 void ReviewOffloads(Turn& turn, Model& model) {
-  const absl::btree_set<ReplicaId> offloads = model.offloads;  // a copy: one may go
-  for (const ReplicaId id : offloads) {
+  const absl::btree_set<ReplicaId> copies = model.host_copies;  // a copy: one may go
+  for (const ReplicaId id : copies) {
     Replica& replica = *FindReplica(turn.state, id);
     if (!replica.released && !IsNeeded(turn.state, replica)) Release(turn, replica);
   }

@@ -195,7 +195,7 @@ bool Overtake(Turn& turn, Buffer& reader) {
   if (missing <= *held_to * absl::ToDoubleSeconds(kWorthLeaving)) return false;
   const std::vector<SchedulerChoice> choices = ChoicesBeside(turn, reader, {});
   const Buffer* place = GoodPlace(turn, reader, choices);
-  if (place == nullptr || ReadersThatStay(*place, reader) > 0) return false;
+  if (place == nullptr || ReadersThatKeepTheirPlace(*place, reader) > 0) return false;
   GiveSources(turn, reader, choices);
   return true;
 }
@@ -205,7 +205,7 @@ void MakeWay(Turn& turn, Buffer& reader) {
   if (TH_MUTATE(kStandInTheWay, !SharesWithAFasterOne(reader), true)) return;
   const std::vector<SchedulerChoice> choices = ChoicesBeside(turn, reader, reader.sources);
   const Buffer* place = GoodPlace(turn, reader, choices);
-  if (place == nullptr || ReadersThatStay(*place, reader) > 0) return;
+  if (place == nullptr || ReadersThatKeepTheirPlace(*place, reader) > 0) return;
   if (!HasEnoughFor(turn, reader, *place, *reader.worker->link.limit())) {
     return SetRecheck(turn, reader, turn.now + kLookForPlace);
   }

@@ -52,12 +52,12 @@ void CompleteRank::Apply(Turn& turn) const {
   }
 }
 
-void SettleTurn(Turn& turn) {
-  while (!turn.to_settle.empty() || !turn.to_evaluate.empty() || !turn.to_review.empty() ||
+void FinishTurn(Turn& turn) {
+  while (!turn.roots_to_settle.empty() || !turn.to_evaluate.empty() || !turn.to_review.empty() ||
          !turn.to_assign.empty() || !turn.to_move.empty()) {
-    if (!turn.to_settle.empty()) {
-      const auto [key, sequence] = *turn.to_settle.begin();
-      turn.to_settle.erase(turn.to_settle.begin());
+    if (!turn.roots_to_settle.empty()) {
+      const auto [key, sequence] = *turn.roots_to_settle.begin();
+      turn.roots_to_settle.erase(turn.roots_to_settle.begin());
       Model* model = FindModel(turn.state, key);
       Version* version = model == nullptr ? nullptr : FindVersion(*model, sequence);
       if (version != nullptr) SettleRootsByFirstPublishers(turn, *version);

@@ -24,7 +24,7 @@ struct CompleteRank {
 
 // Everything that the turn's changes left over: operations that may begin or end, readers that want
 // sources. Each step ends an operation, begins one, or gives or denies a reader its sources.
-void SettleTurn(Turn& turn);
+void FinishTurn(Turn& turn);
 
 }  // namespace th::registry
 

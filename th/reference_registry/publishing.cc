@@ -231,7 +231,7 @@ void MakePublished(Turn& turn, Model& model, Version& version) {
     model.durable.high_water_label = version.info.label.text();
     Persist(turn, model);
   }
-  TakeLabel(turn, version);
+  ClaimLabel(turn, version);
 }
 
 void CountSeal(Turn& turn, Version& version) {
@@ -276,7 +276,7 @@ void SendRoots(Turn& turn, const Replica& replica) {
 void ReleaseLetGo(Turn& turn, Replica& replica, OperationNumber publish) {
   bool any = false;
   for (auto& [rank, buffer] : replica.buffers) {
-    if (buffer->last_let_go <= publish) continue;
+    if (buffer->last_drained_alone <= publish) continue;
     ClearContent(turn, *buffer);
     any = true;
   }

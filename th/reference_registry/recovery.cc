@@ -138,7 +138,7 @@ Version& EnsureVersion(Turn& turn, Model& model, const VersionInfo& info) {
     version.phase = VersionPhase::kPublished;
     version.announced = true;
     version.from_earlier_epoch = true;
-    TakeLabel(turn, version);
+    ClaimLabel(turn, version);
     KeepLabelOfHighWater(turn, model, info);
     EvaluateWaiting(turn);  // a publish under its label may wait for it
   }
@@ -468,7 +468,7 @@ void LearnHighWater(Turn& turn, Model& model, const ResumeClaim& claim, const Ve
 void TakeLabelFromUnannounced(Model& model) {
   Version* version = FindVersion(model, model.durable.high_water);
   if (version == nullptr || version->announced) return;
-  GiveUpLabel(*version);
+  ClearLabel(*version);
   model.durable.high_water_label.clear();
 }
 
@@ -539,7 +539,7 @@ void Announce(Turn& turn, Worker& worker, const AnnouncedBuffer& announced, Numb
   const bool unaware = counts_as_here && IsUnawareOfPublication(buffer, heard);
   if (announced.held.has_value() || !unaware) ReconcileContent(turn, buffer, announced.held);
   if (counts_as_here && WasUnpublished(announced)) {
-    buffer.last_let_go = std::max(buffer.last_let_go, heard);
+    buffer.last_drained_alone = std::max(buffer.last_drained_alone, heard);
   }
   if (numbering == Numbering::kOfEarlierEpoch && announced.last_finished.has_value()) {
     TakeResult(turn, buffer, *announced.last_finished);
@@ -599,7 +599,7 @@ void EndAdoption(Turn& turn) {
   }
   EvaluateWaiting(turn);
   for (auto& [key, model] : turn.state.models) {
-    if (!model.offloads.empty()) turn.to_review.insert(key);
+    if (!model.host_copies.empty()) turn.to_review.insert(key);
     ReportLostSinceRestart(turn, model);
   }
 }

@@ -30,7 +30,7 @@ struct Registry::Impl {
     RegistryEffects effects;
     Turn turn{.state = state, .effects = effects, .now = now};
     event(turn);
-    registry::SettleTurn(turn);
+    registry::FinishTurn(turn);
     if (turn.durable_changed) effects.durable = state.durable;
     return effects;
   }

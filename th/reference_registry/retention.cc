@@ -94,7 +94,7 @@ bool HasNotice(const Replica& replica) {
                      [](const auto& entry) { return entry.second->worker->leaving(); });
 }
 
-// True for a copy that was released, as it is about to be freed, and for a seed copy, which can be
+// True for a copy that was released, as it is about to be freed, and for a site copy, which can be
 // made again, unless it is all that there is of a retained version.
 bool MayMakeRoom(const Replica& copy) {
   return copy.released || (copy.role == BufferRole::kSiteCopy && !IsLastCopyOfRetained(copy));
@@ -148,7 +148,7 @@ void DropSiteCopies(Turn& turn, Group& group) {
   }
 }
 
-// OK when there is room once seed copies are out of the way, which takes a while.
+// OK when there is room once site copies are out of the way, which takes a while.
 absl::Status WillHaveRoom(const Replica& replica, const Version& version,
                           const std::string& begun) {
   const absl::Status room =

@@ -62,7 +62,7 @@ bool HearsOfRollBack(const Buffer& holder, const Group* caller) {
 void Withdraw(Turn& turn, Version& version, const VersionInfo& target, const Group* caller) {
   ++turn.state.counters.versions_withdrawn;
   version.phase = VersionPhase::kWithdrawn;
-  FreeLabel(version);
+  UnindexLabel(version);
   for (auto& [key, shard] : version.shards) {
     for (auto& [address, holder] : shard.holders) {
       Reindex(turn, *holder);

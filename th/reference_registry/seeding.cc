@@ -58,17 +58,17 @@ bool IsOnItsWay(const Turn& turn, const Replica& replica, const Version& version
   }
   size_t looked_at = 0;
   for (const ReplicaId id : seeding.filling) {
-    if (lacking.empty() || ++looked_at > kMaxSeedsLookedAt) break;
+    if (lacking.empty() || ++looked_at > kMaxSiteCopiesLookedAt) break;
     if (id != replica.id) EraseShardsOf(*FindReplica(turn.state, id), &lacking);
   }
   return TH_MUTATE(kElectASecondSeeder, lacking.empty(), false);
 }
 
-// The version of a replica of seed buffers; zero while that is not known.
-VersionSequence VersionOfSiteCopy(const Replica& seed) {
-  if (seed.phase != ReplicaPhase::kIdle) return seed.version;
-  if (seed.pending.empty()) return VersionSequence();
-  const UpdateOperation* update = seed.pending.begin()->second.if_update();
+// The version of a replica of site copies; zero while that is not known.
+VersionSequence VersionOfSiteCopy(const Replica& copy) {
+  if (copy.phase != ReplicaPhase::kIdle) return copy.version;
+  if (copy.pending.empty()) return VersionSequence();
+  const UpdateOperation* update = copy.pending.begin()->second.if_update();
   if (update == nullptr) return VersionSequence();
   const auto* exact = std::get_if<VersionSequence>(&update->selector);
   return exact == nullptr ? VersionSequence() : *exact;
@@ -127,12 +127,12 @@ bool HasReaders(const Replica& replica) {
 }
 
 // True when replicas that are no copies hold all its shards in the site.
-bool IsSettled(const Replica& seed, const std::string& site) {
-  return std::all_of(seed.buffers.begin(), seed.buffers.end(), [&](const auto& entry) {
+bool LastsIn(const std::string& site, const Replica& copy) {
+  return std::all_of(copy.buffers.begin(), copy.buffers.end(), [&](const auto& entry) {
     const Shard* shard = entry.second->shard;
     if (shard == nullptr) return false;
     const auto share = shard->sites.find(site);
-    return share != shard->sites.end() && share->second.settled > 0;
+    return share != shard->sites.end() && share->second.lasting > 0;
   });
 }
 
@@ -168,7 +168,7 @@ bool EndIfSeeding(Turn& turn, Replica& replica, const Transaction& transaction, 
 }
 
 void LoseInterestInOthers(Turn& turn, const Replica& replica, VersionSequence version) {
-  if (replica.role != BufferRole::kPrimary || replica.group->model->offloads.empty()) return;
+  if (replica.role != BufferRole::kPrimary || replica.group->model->host_copies.empty()) return;
   for (auto& [name, other] : replica.group->replicas) {
     if (other.role != BufferRole::kSiteCopy || other.unwanted || other.form != replica.form)
       continue;
@@ -186,7 +186,7 @@ bool SiteCopyIsOfUse(const Replica& replica) {
   const Version* version = FindVersion(*replica.group->model, replica.version);
   if (version == nullptr || version->phase != VersionPhase::kPublished) return false;
   const std::string site = SiteOf(*replica.group);
-  return !TH_MUTATE(kKeepSiteCopies, IsSettled(replica, site), (static_cast<void>(site), false));
+  return !TH_MUTATE(kKeepSiteCopies, LastsIn(site, replica), (static_cast<void>(site), false));
 }
 
 }  // namespace th::registry

@@ -1,16 +1,16 @@
-// How a version comes into a site that lacks it: once, by one group, its *seed*.
+// How a version comes into a site that lacks it: once, by one group, its *seeder*.
 //
-// Nothing appoints a seed but the update itself. A group's update that finds nobody in the group's
-// site who holds its shards whole, and nobody there who is filling them, goes on and so is the
-// seed; until it ends, either way, or its group loses a rank, others of the site can be told that
-// the version is being seeded. The one after it resumes from what the site has: partial holders are
-// sources. So the lease of a seed is its operation. One thing outlives an operation: with kCopy the
-// answer ends it, and the copy is another update, so the group's *reservation* stands for the fill
-// in between (kSiteCopyReservationLasts).
+// Nothing appoints a seeder but the update itself. A group's update that finds nobody in the
+// group's site who holds its shards whole, and nobody there who is filling them, goes on and so is
+// the seeder; until it ends, either way, or its group loses a rank, others of the site can be told
+// that the version is being seeded. The one after it resumes from what the site has: partial
+// holders are sources. So the lease of a seeder is its operation. One thing outlives an operation:
+// with kCopy the answer ends it, and the copy is another update, so the group's *reservation*
+// stands for the fill in between (kSiteCopyReservationLasts).
 //
 //   when_seeding  somebody brings the shards   nobody does
-//   kWait         pulls from them              fills its buffers: is the seed
-//   kSkip         not available (kSeeding)     fills its buffers: is the seed
+//   kWait         pulls from them              fills its buffers: is the seeder
+//   kSkip         not available (kSeeding)     fills its buffers: is the seeder
 //   kCopy         not available (kSeeding)     not available with site_copy: is to copy (below)
 //
 // To copy: each rank receives the version into host memory, by an update of a buffer of its own,
@@ -39,7 +39,7 @@ inline constexpr absl::Duration kSiteCopyReservationLasts = absl::Seconds(5);
 // came) fills its own buffers.
 inline constexpr uint32_t kMaxCopiesUnused = 2;
 // Replicas of a site that are looked at for one that fills a shard. They mostly have the same ones.
-inline constexpr size_t kMaxSeedsLookedAt = 16;
+inline constexpr size_t kMaxSiteCopiesLookedAt = 16;
 
 // Ends the replica's update to `version`, which is about to begin, as not available where the table
 // above says so. Whether it did. O(ranks of the group).
@@ -48,7 +48,7 @@ bool EndIfSeeding(Turn& turn, Replica& replica, const Transaction& transaction, 
 // The replica's group wants `version`: its copies of others are of no use to it any more.
 void LoseInterestInOthers(Turn& turn, const Replica& replica, VersionSequence version);
 
-// True when a replica of seed buffers is of use, retention aside.
+// True when a replica of site copies is of use, retention aside.
 bool SiteCopyIsOfUse(const Replica& replica);
 
 }  // namespace th::registry

@@ -28,7 +28,7 @@ SchedulerHolder HolderOf(const Turn& turn, const Buffer& buffer, const Buffer& r
           .leaving = worker.leaving(),
           .segments_held = content.complete ? buffer.segment_count : content.segments.count(),
           .segments = buffer.segment_count,
-          .readers = ReadersThatStay(buffer, reader),
+          .readers = ReadersThatKeepTheirPlace(buffer, reader),
           .outstanding_bytes = OutstandingBytes(turn, worker, reader),
           .link_limit = worker.link.limit(),
           .chain = content.complete ? 0 : content.chain};
@@ -124,7 +124,7 @@ std::vector<SchedulerChoice> ChooseAnywhere(SourceSearch& search, const std::str
   if (!choices.empty()) return choices;
   // Perhaps all that were looked at are fed by the reader, directly or not; complete ones are fed
   // by nobody.
-  search.ConsiderFrom(kCompleteOnes, kMaxCandidatesPerPlace);
+  search.ConsiderFrom(kCompleteCandidates, kMaxCandidatesPerPlace);
   return search.Best();
 }
 

@@ -231,15 +231,15 @@ void RefuseOtherKind(Turn& turn, Replica& replica, const FinishedOperation& resu
 
 // A rank that has come back asks for what it waits for once it hears that its buffer is registered.
 // Its first heartbeat may have left just before, its second lies a good part of a lease later.
-constexpr uint8_t kHeartbeatsUntilSettled = 2;
+constexpr uint8_t kHeartbeatsToAsk = 2;
 
-bool HasSettled(const Worker& worker) { return worker.heartbeats >= kHeartbeatsUntilSettled; }
+bool HasHadTimeToAsk(const Worker& worker) { return worker.heartbeats >= kHeartbeatsToAsk; }
 
 bool MayAskYet(const Replica& replica, const Worker& worker) {
   if (!worker.came_with.has_value()) return false;
   const auto buffer = replica.buffers.find(worker.name.rank);
   const bool owed = buffer != replica.buffers.end() && buffer->second->registration_owed;
-  return owed || TH_MUTATE(kAdoptNoLateQuestions, !HasSettled(worker), false);
+  return owed || TH_MUTATE(kAdoptNoLateQuestions, !HasHadTimeToAsk(worker), false);
 }
 
 }  // namespace
@@ -286,7 +286,7 @@ void FinishOperation(Turn& turn, Replica& replica, OperationNumber number,
     if (found->second.has_begun()) CountOut(*replica.group->model, found->second.version);
     replica.pending.erase(found);
     const Model& model = *replica.group->model;
-    if (!model.offloads.empty()) turn.to_review.insert(model.key);
+    if (!model.host_copies.empty()) turn.to_review.insert(model.key);
   }
   if (!result.status.ok()) ++turn.state.counters.operations_failed;
   replica.finished_here = true;
@@ -409,7 +409,7 @@ void DropReplicaContent(Turn& turn, Replica& replica, OperationNumber unpublish)
 }
 
 void LetGoAlone(Turn& turn, Buffer& buffer, OperationNumber unpublish) {
-  buffer.last_let_go = std::max(buffer.last_let_go, unpublish);
+  buffer.last_drained_alone = std::max(buffer.last_drained_alone, unpublish);
   if (DrainsYet(turn.state, buffer, unpublish)) return;
   if (!IsFilledBeside(buffer, unpublish)) DropContent(turn, buffer);
 }
@@ -419,7 +419,7 @@ bool DrainsLate(const RegistryState& state, const BufferAddress& address,
   const Buffer* buffer = FindBuffer(state, address);
   if (buffer == nullptr || !buffer->content.has_value()) return false;
   if (unpublish == OperationNumber() || IsFilledBeside(*buffer, unpublish)) return false;
-  if (buffer->last_let_go == unpublish) return buffer->last_started <= unpublish;
+  if (buffer->last_drained_alone == unpublish) return buffer->last_started <= unpublish;
   const auto& results = buffer->replica->results;
   const auto result = results.find(unpublish);
   return result != results.end() && DroppedContent(result->second.finished) &&
@@ -442,7 +442,7 @@ void RestartNumbering(Group& group) {
     replica.finished_here = false;
     for (auto& [rank, buffer] : replica.buffers) {
       buffer->last_started = OperationNumber();
-      buffer->last_let_go = OperationNumber();
+      buffer->last_drained_alone = OperationNumber();
       buffer->missed_since.reset();
       buffer->lost_call = false;
     }
@@ -498,7 +498,7 @@ void WaitForRecovery(Turn& turn, const Replica& replica) {
 }
 
 void NoteHeartbeat(Turn& turn, Worker& worker) {
-  if (HasSettled(worker) || ++worker.heartbeats < kHeartbeatsUntilSettled) return;
+  if (HasHadTimeToAsk(worker) || ++worker.heartbeats < kHeartbeatsToAsk) return;
   for (auto& [name, replica] : worker.group->replicas) {
     if (turn.state.waiting_for_recovery.erase(replica.id) != 0) turn.to_evaluate.insert(replica.id);
   }

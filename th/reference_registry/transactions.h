@@ -90,10 +90,10 @@ absl::StatusOr<OwnOperation> FindOwnOperation(const RegistryState& state,
 bool SomeRankMayKnow(const RegistryState& state, const Replica& replica,
                      const Transaction& transaction);
 // `replica` is evaluated again when the recovery ends, and when a rank of its group that has come
-// back has settled.
+// back has had the time to ask.
 void WaitForRecovery(Turn& turn, const Replica& replica);
-// A worker that has come back has settled with its second heartbeat: it has asked by then for what
-// it waits for.
+// A worker that has come back has had the time to ask for what it waits for with its second
+// heartbeat.
 void NoteHeartbeat(Turn& turn, Worker& worker);
 
 // The ranks of the group without an entry in `transaction`.

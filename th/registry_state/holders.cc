@@ -66,7 +66,7 @@ void SetIndexed(Buffer& buffer, const std::optional<CandidateKey>& key) {
   for (std::string& place : PlacesOf(buffer.worker->location)) {
     MoveInPlace(buffer, std::move(place), from, to);
   }
-  MoveInPlace(buffer, std::string(kCompleteOnes),
+  MoveInPlace(buffer, std::string(kCompleteCandidates),
               from != nullptr && from->complete ? from : nullptr,
               to != nullptr && to->complete ? to : nullptr);
   buffer.indexed = key;
@@ -83,21 +83,21 @@ void CountStaying(Turn& turn, Buffer& buffer, bool staying) {
   buffer.counted_staying = staying;
   buffer.shard->complete_staying += staying ? 1 : -1;
   const Model& model = *buffer.replica->group->model;
-  if (!model.offloads.empty()) turn.to_review.insert(model.key);
+  if (!model.host_copies.empty()) turn.to_review.insert(model.key);
 }
 
-// `settled` implies `whole`.
-void CountInSite(Turn& turn, Buffer& buffer, bool whole, bool settled) {
-  if (whole == buffer.counted_whole && settled == buffer.counted_settled) return;
+// `lasting` implies `whole`.
+void CountInSite(Turn& turn, Buffer& buffer, bool whole, bool lasting) {
+  if (whole == buffer.counted_whole && lasting == buffer.counted_lasting) return;
   const std::string& site = buffer.worker->location.site;
   SiteShare& share = buffer.shard->sites[site];
   share.whole += static_cast<uint32_t>(whole) - static_cast<uint32_t>(buffer.counted_whole);
-  share.settled += static_cast<uint32_t>(settled) - static_cast<uint32_t>(buffer.counted_settled);
+  share.lasting += static_cast<uint32_t>(lasting) - static_cast<uint32_t>(buffer.counted_lasting);
   if (share.whole == 0) buffer.shard->sites.erase(site);
   buffer.counted_whole = whole;
-  buffer.counted_settled = settled;
+  buffer.counted_lasting = lasting;
   const Model& model = *buffer.replica->group->model;
-  if (!model.offloads.empty()) turn.to_review.insert(model.key);
+  if (!model.host_copies.empty()) turn.to_review.insert(model.key);
 }
 
 void CountPublisher(Turn& turn, Buffer& buffer, bool publisher) {
@@ -106,7 +106,7 @@ void CountPublisher(Turn& turn, Buffer& buffer, bool publisher) {
   Shard& shard = *buffer.shard;
   shard.publishers += publisher ? 1 : -1;
   if (!publisher && !shard.root.has_value()) {
-    turn.to_settle.insert({shard.version->model->key, shard.version->info.sequence});
+    turn.roots_to_settle.insert({shard.version->model->key, shard.version->info.sequence});
   }
   if (!IsUnsealable(shard)) return;
   for (const auto& [address, holder] : shard.holders) {
@@ -269,19 +269,19 @@ Shard* FindShard(Version& version, const ShardKey& key) {
 
 ShardKey ShardKeyOf(const Buffer& buffer) { return {buffer.form, buffer.layout}; }
 
-void FreeLabel(Version& version) {
+void UnindexLabel(Version& version) {
   Model& model = *version.model;
   const auto label = model.labels.find(version.info.label.text());
   const bool has_it = label != model.labels.end() && label->second == version.info.sequence;
   if (has_it) model.labels.erase(label);
 }
 
-void GiveUpLabel(Version& version) {
-  FreeLabel(version);
+void ClearLabel(Version& version) {
+  UnindexLabel(version);
   version.info.label = VersionLabel();
 }
 
-void TakeLabel(Turn& turn, Version& version) {
+void ClaimLabel(Turn& turn, Version& version) {
   Model& model = *version.model;
   const auto [label, is_free] =
       model.labels.try_emplace(version.info.label.text(), version.info.sequence);
@@ -306,7 +306,7 @@ void EraseVersion(Turn& turn, Version& version) {
     for (const ReplicaId id : seeding.filling) FindReplica(turn.state, id)->fills_in.clear();
   }
   Model& model = *version.model;
-  FreeLabel(version);
+  UnindexLabel(version);
   model.attribute_bytes -= MemoryOf(version.info.attributes);
   const VersionSequence sequence = version.info.sequence;  // a copy: the record dies next
   model.versions.erase(sequence);
@@ -449,7 +449,7 @@ CandidateKey KeyOf(const RegistryState& state, const Buffer& buffer, absl::Time 
   return {.deprioritized = buffer.worker->leaving() ||
                            IsDeprioritized(state.limits.scheduler, content.publisher, chain),
           .suspected = IsSuspected(*buffer.worker, now),
-          .readers = ReadersThatStay(buffer, buffer),
+          .readers = ReadersThatKeepTheirPlace(buffer, buffer),
           .publisher = content.publisher,
           .buffer = buffer.address,
           .complete = content.complete};

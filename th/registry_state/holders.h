@@ -1,10 +1,11 @@
 // The holders of a shard, the candidates among them that readers may be given as sources, and who
-// fills from whom. This is the only code that changes a buffer's content, a replica's phase or a
-// shard's edges, so that the indices over them always agree.
+// fills from whom. This is the only code that gives a buffer content or takes it, or changes a
+// replica's phase or a shard's edges, so that the indices over them always agree. Whoever changes a
+// field of a Content on which candidacy depends calls Reindex.
 //
-// A holder is a candidate for new readers exactly when its stream is up, its version is published,
-// its replica holds or fills that version, its bytes agree with what the version is known to hold,
-// and it is complete or its fill has begun.
+// A holder is a candidate for new readers exactly when it is no streaming reader's, its stream is
+// up, its version is published, its replica holds or fills that version, its bytes agree with what
+// the version is known to hold, and it is complete or its fill has begun.
 #ifndef TH_REGISTRY_STATE_HOLDERS_H_
 #define TH_REGISTRY_STATE_HOLDERS_H_
 
@@ -26,14 +27,14 @@ Shard* FindShard(Version& version, const ShardKey& key);
 ShardKey ShardKeyOf(const Buffer& buffer);
 
 // The version's label may name another version from here on. The version keeps it in its info,
-// which a published version must not (GiveUpLabel).
-void FreeLabel(Version& version);
+// which a published version must not (ClearLabel).
+void UnindexLabel(Version& version);
 // The published version has no label any more.
-void GiveUpLabel(Version& version);
+void ClearLabel(Version& version);
 
 // The published version takes its label from the version that has it, if any. That one has none any
 // more; where no worker has announced it since the restart and nothing needs it, it is forgotten.
-void TakeLabel(Turn& turn, Version& version);
+void ClaimLabel(Turn& turn, Version& version);
 
 // Forgets a version that no buffer holds, fills or has displaced.
 void EraseVersion(Turn& turn, Version& version);
@@ -59,7 +60,7 @@ void SetPhase(Turn& turn, Replica& replica, ReplicaPhase phase,
               VersionSequence version = VersionSequence());
 // The replica's group copies `version` into its site; any reservation before it ends.
 void Reserve(Turn& turn, Replica& replica, const SiteCopyReservation& reservation);
-// It has lapsed, or been kept; nothing where there is none.
+// The reservation has lapsed or been fulfilled. Nothing happens where there is none.
 void EndReservation(Turn& turn, Replica& replica);
 // The whole replica stops being a source, for readers that pull from it now too.
 void InvalidateReplica(Turn& turn, Replica& replica);
@@ -98,12 +99,14 @@ void SetSources(Turn& turn, Shard& shard, const BufferAddress& reader,
 // it may have received its last segment just before.
 inline constexpr absl::Duration kLastHolderGrace = absl::Seconds(1);
 // Takes `source` from all its readers; those with a fill are assigned others at the end of the
-// turn, or have the grace when there is none.
+// turn. If the source was whole, they have kLastHolderGrace, in which the lack of any holder does
+// not end them.
 void DropSource(Turn& turn, Shard& shard, const BufferAddress& source, bool was_whole);
 // Null: nobody holds the shard there.
 Buffer* HolderAt(const Shard& shard, const BufferAddress& address);
 // The holders that fill from `source`.
 std::vector<Buffer*> ReadersOf(const Shard& shard, const BufferAddress& source);
+// Between their workers, by topology alone.
 Distance DistanceTo(const Buffer& reader, const Buffer& source);
 // None of an address that is no holder. Valid until its edges change.
 const std::vector<BufferAddress>& SourcesOf(const Shard& shard, const BufferAddress& reader);
@@ -127,11 +130,11 @@ void SetRecheck(Turn& turn, Buffer& buffer, absl::Time at);
 // one is kEverybody.
 std::vector<std::string> PlacesOf(const Location& location);
 inline constexpr absl::string_view kEverybody = "";
-// The place of the complete holders everywhere: they can feed any reader.
-inline constexpr absl::string_view kCompleteOnes = "complete";
+// A further set beside the places: all complete candidates. They can feed any reader.
+inline constexpr absl::string_view kCompleteCandidates = "complete";
 // The place of the site; empty where that is unknown.
 std::string SitePlaceOf(const Location& location);
-// Those of them that have all who are as near as `farthest`, and nobody who is farther.
+// A place that holds exactly the candidates within `farthest` of the reader: its host, its rack.
 struct NearPlace {
   std::string name;
   Distance farthest;

@@ -225,14 +225,14 @@ absl::Status CheckShard(const Shard& shard) {
     if (!holder->counted_whole) continue;
     SiteShare& share = ShareOf(sites, holder->worker->location.site);
     ++share.whole;
-    share.settled += holder->counted_settled;
+    share.lasting += holder->counted_lasting;
   }
   const bool sites_agree = sites.size() == shard.sites.size() &&
                            std::all_of(sites.begin(), sites.end(), [&](const auto& counted) {
                              const auto found = shard.sites.find(*counted.first);
                              return found != shard.sites.end() &&
                                     found->second.whole == counted.second.whole &&
-                                    found->second.settled == counted.second.settled;
+                                    found->second.lasting == counted.second.lasting;
                            });
   if (!sites_agree) return Broken("whole holders are counted by site", shard);
   if (promising != shard.complete_promising) return Broken("promising holders are counted", shard);
@@ -242,7 +242,7 @@ absl::Status CheckShard(const Shard& shard) {
   if (ListedIn(shard, kEverybody) != candidates) {
     return Broken("every candidate is in the index once", shard);
   }
-  if (ListedIn(shard, kCompleteOnes) != complete) {
+  if (ListedIn(shard, kCompleteCandidates) != complete) {
     return Broken("complete candidates are listed", shard);
   }
   TH_RETURN_IF_ERROR(CheckEdges(shard));

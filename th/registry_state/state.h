@@ -1,5 +1,5 @@
-// The registry's state as plain data: who is there, what they hold, what is under way. Every rule
-// that it must keep stands beside its field; CheckInvariants (invariants.h) checks them.
+// The registry's state as plain data: who is there, what they hold, what is under way. The rules
+// that it must keep stand beside its fields; CheckStateInvariants (invariants.h) checks them.
 //
 // Ownership is a tree: a model owns its versions and groups, a group its replicas, a worker its
 // buffers. A raw pointer leads from a child to its parent, which outlives it, or to a record whose
@@ -48,8 +48,9 @@ inline constexpr size_t kMaxResultsKept = 64;
 // Generations of groups that one epoch has room for; the epoch is their high half. Nobody comes
 // near it by counting, and half of the room is left to those that follow a false claim.
 inline constexpr uint64_t kGenerationsOfAnEpoch = uint64_t{1} << 31;
-// A rank that has lost a call to a change of its group calls again within this time where each rank
-// calls for itself. Where one caller waits for all ranks it does not: the group counts anew again.
+// A rank whose call was lost when its group counted anew calls again within this time, if each rank
+// has a caller of its own. If one caller waits for all ranks, the rank cannot: the group then
+// counts anew once more.
 inline constexpr absl::Duration kCallsAgainWithin = absl::Seconds(1);
 // From the word that a group is to copy what it holds until some rank has registered the copy. The
 // ranks' own time for it is over then, unless their callers have given it more.
@@ -76,9 +77,9 @@ using ReplicaId = StrongInt<struct ReplicaIdTag>;
 
 // The order in which sources are offered to the scheduler; see holders.h.
 struct CandidateKey {
-  bool deprioritized = false;  // it leaves, or see IsDeprioritized in th/scheduler
+  bool deprioritized = false;  // its worker leaves, or its chain is at the limit (IsDeprioritized)
   bool suspected = false;
-  uint32_t readers = 0;
+  uint32_t readers = 0;  // that keep their place: ReadersThatKeepTheirPlace in uplinks.h
   bool publisher = false;
   BufferAddress buffer;
   bool complete = false;  // of no weight in the order: the address before it differs
@@ -126,7 +127,8 @@ struct Exclusion {
   std::string detail;
 };
 
-// How fast a fill gets what it lacks, as its reader told last; see throughput.h.
+// How fast a fill gets what it lacks, as its reader reported last;
+// th/reference_registry/throughput.h uses it.
 struct FillThroughput {
   struct OfSource {
     // The last reports together, until they are of kLeastSegmentsMeasured segments.
@@ -145,7 +147,8 @@ struct FillThroughput {
   double throughput_then = 0;
 };
 
-// A rank's part of an update from ReadyToFill until it is done.
+// A rank's part of an update, from ReadyToFill (of a streaming reader: from the resolution) until
+// it is done.
 struct Fill {
   OperationNumber operation;
   AssignmentId assignment;
@@ -172,8 +175,9 @@ struct Buffer {
   BufferGeneration generation;
   uint64_t snapshot_bytes = 0;  // of its last publication
   OperationNumber last_started;
-  // The last unpublish that it drains for of itself: it ended badly here, or before this epoch.
-  OperationNumber last_let_go;
+  // The last unpublish whose drain this rank finishes by itself, as the operation is over: it
+  // failed here, or ended in an earlier epoch.
+  OperationNumber last_drained_alone;
   // Set when an operation expires without this rank, or a call of the rank is none of its group's
   // operations, until the rank comes to one in time: its last_started when the last one expired, or
   // at that call.
@@ -195,16 +199,18 @@ struct Buffer {
   bool sources_confirmed = false;
   bool drained_while_away =
       false;  // came back without what it held: an unpublish may be on its way
-  // Where shard->candidates has this buffer, and whether complete_promising counts it.
-  std::optional<CandidateKey> indexed;
-  bool counted_promising = false;
-  bool counted_staying = false;
-  bool counted_publisher = false;
-  bool counted_whole = false, counted_settled = false;  // in shard->sites, of its worker's site
+  std::optional<CandidateKey> indexed;  // its place in shard->candidates; none: it is no candidate
+  // Which counts of its shard this buffer is in now.
+  bool counted_promising = false;  // complete_promising
+  bool counted_staying = false;    // complete_staying
+  bool counted_publisher = false;  // publishers
+  bool counted_whole = false;      // sites: `whole` of its worker's site
+  bool counted_lasting = false;    // likewise `lasting`
 };
 
-// The knowledge of the first reader below a worker that has the whole shard, where that reader gets
-// no less than anybody: see TryAnother in link_order.h.
+// What is known of the readers right below a worker that has the whole shard, where none does
+// better than the first of them: whether the worker's uplink or that reader's link is the limit.
+// TryAnother in th/reference_registry/link_order.h uses it.
 struct FirstReader {
   VersionSequence version;               // the last for which something was noted
   absl::Time at = absl::InfinitePast();  // of the last trial's end
@@ -227,7 +233,7 @@ struct Worker {
   absl::Time suspected_until = absl::InfinitePast();    // a reader reported one of its buffers
   absl::Time slow_until = absl::InfinitePast();         // a reader left it for being slow
   absl::Time slow_reader_until = absl::InfinitePast();  // it was no better off with another source
-  LinkRate link;                                        // of what it receives; see link_order.h
+  LinkRate link;                                        // of what it receives
   // The last reader that stepped aside below this worker, which may have been the one to blame.
   BufferAddress doubted_by;
   absl::Time doubted_at = absl::InfinitePast();
@@ -239,7 +245,7 @@ struct Worker {
   // rank is later.
   std::optional<ResumeClaim> came_with;
   // Its heartbeats since its record was made, or since it was last told late that a buffer is
-  // registered; see HasSettled in transactions.cc.
+  // registered. With the second it has had the time to ask for what it waits for.
   uint8_t heartbeats = 0;
   std::map<BufferId, Buffer> buffers;
 
@@ -253,7 +259,9 @@ struct Worker {
 //   publishing  some ranks have asked to publish
 //   holding     every rank holds `version`; during recovery, every rank that has come back
 //   filling     an update to `version` is under way
-//   draining    an unpublish is under way
+//   draining    an unpublish is under way, or the server has released a host copy; an update's
+//   drain
+//               is `filling`
 enum class ReplicaPhase : uint8_t {
   kIdle = 1,
   kPublishing = 2,
@@ -286,7 +294,7 @@ struct Replica {
   Group* group = nullptr;
   std::string buffer_name;
   std::string form;
-  BufferRole role = BufferRole::kPrimary;  // host copies are in model->offloads
+  BufferRole role = BufferRole::kPrimary;  // host copies are in model->host_copies
   bool unwanted = false;  // kSiteCopy: its group has asked for another version since
   bool released = false;  // its ranks were told that it may go
   std::string fills_in;   // the site in whose site_seedings it is; only while it is filling
@@ -340,16 +348,17 @@ struct ShardKey {
 
 // The holders of a shard in one site, counted.
 struct SiteShare {
-  uint32_t whole = 0;    // candidates that hold all of it
-  uint32_t settled = 0;  // of those, in replicas that hold the version and are no copies
+  uint32_t whole = 0;  // candidates that hold all of it, and whose workers do not leave
+  uint32_t lasting =
+      0;  // of those, in replicas that hold the version, no copies, not on spot workers
 };
 
 // One distinct shard of a version in one form: its holders, and who fills from whom.
 struct Shard {
   Version* version = nullptr;
   ShardKey key;
-  // The first publisher's; after a restart what an earlier server had told readers, see
-  // AgreeOnRoot. Never changes once set.
+  // The first publisher's; after a restart what an earlier server had told readers, as AgreeOnRoot
+  // in th/reference_registry finds it. Never changes once set.
   std::optional<Digest> root;
   RootReceipt receipt;  // of the root, once it is set
   // Exactly the buffers whose content is of this shard, complete or not.
@@ -357,18 +366,19 @@ struct Shard {
   // The readers that fill from an address: the mirror of the holders' Buffer::sources. No entry is
   // empty. After a restart an address may belong to a worker that has not come back yet.
   absl::flat_hash_map<BufferAddress, absl::btree_set<BufferAddress>> readers_of;
-  // The holders that may be given to new readers, by where they are (see PlacesOf); kEverybody
-  // has all, kCompleteOnes those that are complete.
+  // The holders that may be given to new readers, by where they are (PlacesOf in holders.h);
+  // kEverybody has all, kCompleteCandidates those that are complete.
   absl::flat_hash_map<std::string, absl::btree_map<CandidateKey, const Buffer*>> candidates;
   std::map<std::string, SiteShare> sites;  // by name; no entry is all zero
   // The holders whose workers have a notice.
   absl::btree_set<BufferAddress> leaving;
   // Readers that are ready and have no source.
   absl::btree_set<BufferAddress> waiting;
-  // Holders that are complete, and are sources or will be once their stream or their sums are back.
+  // Holders that are complete, and are sources or will be once their stream is up and their
+  // checksums agree.
   uint32_t complete_promising = 0;
-  // The number of those in replicas that hold it whole, neither on spot workers nor on such that
-  // leave: see retention.h.
+  // Those of them in replicas that hold it whole, neither on spot workers nor on such that leave:
+  // the ones that count for retention.
   uint32_t complete_staying = 0;
   // Holders that published it here, or have told what they summed: from whom its root may come
   // while it has none.
@@ -379,7 +389,7 @@ struct Shard {
 // is removed.
 enum class VersionPhase : uint8_t { kPublishing = 1, kPublished = 2, kWithdrawn = 3 };
 
-// A form of a version on its way into one site: see seeding.h.
+// A form of a version on its way into one site.
 struct SiteSeeding {
   absl::btree_set<ReplicaId> filling;  // replicas of whole groups whose ranks are all in the site
   ReplicaId reserved_by;  // the last that got a SiteCopyReservation, which it has; 0: none
@@ -421,9 +431,10 @@ struct Model {
   std::map<std::string, Group> groups;
   // By form: shards of one form are alike. At most kMaxFormsCompared.
   absl::flat_hash_map<std::string, ComparableThroughputs> throughputs;
-  absl::btree_set<ReplicaId> offloads;  // exactly its groups' replicas of offload buffers
+  absl::btree_set<ReplicaId>
+      host_copies;  // exactly its groups' replicas for which IsHostCopy(role)
   // Their first pending operation has not begun: it waits for room for a copy of what is retained,
-  // until the group's seeds have gone. Exactly those that were evaluated so last.
+  // until the group's site copies have gone. Exactly those that were evaluated so last.
   absl::btree_set<ReplicaId> waiting_for_room;
   // By idempotency key. A version in it is without attributes: those are the version's own.
   absl::flat_hash_map<std::string, CommandFinished> commands;
@@ -497,8 +508,8 @@ struct RegistryState {
   absl::flat_hash_map<Digest, LayoutRecord> layouts;  // those with a buffer or a shard
   uint64_t layout_bytes = 0;  // the encoded size of those that are here; at most max_layout_bytes
 
-  // One lease for every worker, one entry for every pending operation, every reservation of a seed
-  // and every fill with a retry.
+  // One lease a worker; one entry a pending operation, a reservation of a site copy, a fill with a
+  // retry, a fill whose throughput is looked at again; and the two of a restart.
   absl::btree_set<Deadline> deadlines;
   // When the first pin of each model ends, of those that do.
   std::set<std::pair<absl::Time, ModelKey>> pin_expiries;

@@ -33,7 +33,7 @@ EventId MintEvent(RegistryState& state) { return EventId::Of(state.epoch, ++stat
 void Persist(Turn& turn, const Model& model) {
   turn.state.durable.models[model.key] = model.durable;
   turn.durable_changed = true;
-  if (!model.offloads.empty()) turn.to_review.insert(model.key);
+  if (!model.host_copies.empty()) turn.to_review.insert(model.key);
 }
 
 }  // namespace registry

@@ -1,5 +1,5 @@
 // One event's turn: the state that it changes, the effects that it has, and the work that its
-// changes leave over for the end of the turn (SettleTurn in operations.h).
+// changes leave over for the end of the turn (FinishTurn in operations.h).
 #ifndef TH_REGISTRY_STATE_TURN_H_
 #define TH_REGISTRY_STATE_TURN_H_
 
@@ -41,7 +41,7 @@ struct Turn {
   absl::btree_set<BufferAddress> to_assign;
   absl::btree_set<BufferAddress> to_move;  // readers that should have better sources, if there are
   // Versions of which a publisher has gone before the root of its shard was known.
-  absl::btree_set<std::pair<ModelKey, VersionSequence>> to_settle;
+  absl::btree_set<std::pair<ModelKey, VersionSequence>> roots_to_settle;
   // Models in which it has changed who stays, what is retained or what room there is for copies.
   absl::btree_set<ModelKey> to_review;
   absl::btree_map<FormLeft, LastHolder> forms_left;

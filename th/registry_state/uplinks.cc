@@ -47,7 +47,7 @@ uint64_t OutstandingBytes(const Turn& turn, const Worker& worker, const Buffer& 
   return bytes;
 }
 
-uint32_t ReadersThatStay(const Buffer& source, const Buffer& reader) {
+uint32_t ReadersThatKeepTheirPlace(const Buffer& source, const Buffer& reader) {
   const Shard& shard = *source.shard;
   const auto readers = shard.readers_of.find(source.address);
   if (readers == shard.readers_of.end()) return 0;

@@ -17,7 +17,7 @@ namespace th::registry {
 uint64_t OutstandingBytes(const Turn& turn, const Worker& worker, const Buffer& reader);
 
 // The number of readers of `source` that would not make way for `reader`.
-uint32_t ReadersThatStay(const Buffer& source, const Buffer& reader);
+uint32_t ReadersThatKeepTheirPlace(const Buffer& source, const Buffer& reader);
 
 }  // namespace th::registry
 

@@ -25,13 +25,13 @@ class FillGraph {
     absl::Span<const BufferAddress> sources;  // that it fills from now; valid with the graph
   };
   virtual ~FillGraph() = default;
-  // A buffer that is no holder is neither complete nor has it sources.
+  // Of an address that is no holder the graph decides. The registry says that it is complete: it
+  // was announced as a source after a restart, and feeds its readers.
   virtual Holder At(const BufferAddress& buffer) const = 0;
 };
 
 // The paths above the candidates of one reader, for as long as the graph stays as it is. It
-// remembers what it has seen. The graph
-// outlives it.
+// remembers what it has seen. The graph outlives it.
 class FillPaths {
  public:
   FillPaths(const FillGraph& graph, const BufferAddress& reader) : graph_(graph), reader_(reader) {}

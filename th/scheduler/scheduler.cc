@@ -49,7 +49,7 @@ bool IsOwn(const SchedulerHolder& holder, const BufferAddress& reader) {
   return holder.buffer.worker == reader.worker;
 }
 
-Distance DistanceTo(const SchedulerHolder& holder, const SchedulerDemand& demand) {
+Distance DistanceForChoice(const SchedulerHolder& holder, const SchedulerDemand& demand) {
   return IsOwn(holder, demand.reader) ? Distance::kSameDevice
                                       : DistanceBetween(demand.location, *holder.location);
 }
@@ -117,7 +117,7 @@ std::vector<Candidate> Candidates(const SchedulerSnapshot& snapshot, const Sched
     if (std::count(demand.excluded.begin(), demand.excluded.end(), holder.buffer) > 0) continue;
     if (limits.policy == SchedulerPolicy::kDirect && !holder.publisher) continue;
     Candidate candidate{.holder = &holder,
-                        .distance = DistanceTo(holder, demand),
+                        .distance = DistanceForChoice(holder, demand),
                         .chain = holder.chain,
                         .preference = {}};
     candidate.preference = PreferenceOf(candidate, demand, limits);

@@ -13,22 +13,24 @@
 //     (version, shard), an upper bound of the graph per segment.
 //  2. Excluded holders are out. So is a partial holder that nothing feeds: no path leads from it up
 //     to a complete holder, whether that one is a candidate or not.
-//  3. Holders that leave come after all others. Then holders of another site: a reader crosses over
-//     only if nobody in its own site can feed it, so that a version comes into a site once, by the
-//     first that asks there. Of those of one side, holders at a limit (max_readers_per_source,
-//     max_chain) come last, but for another buffer of the reader's own worker.
-//  4. A holder behind a slower link than the reader's comes after all others, but for one of the
-//     reader's own host: whoever stands below it gets no more than it does. So a chain goes from
-//     fast links to slow ones, and slow readers end it. Then near before far (topology distance);
-//     another buffer of its own worker is nearest.
-//  5. Sources that are suspected, slow or silent come after all others of their distance.
-//     Less loaded before more loaded: the load is what is outstanding on the holder's uplink, in
+// Who is left is compared by one property after another, in this order: leaving, other site, at a
+// limit, slower link, distance, suspected, load, publisher, unproved, chain, address.
+//  3. Holders whose workers leave lose against all others. Then those of another site: a reader
+//     crosses over only if nobody in its own site can feed it and stays, so that a version comes
+//     into a site once, by the first that asks there. Then those at a limit
+//     (max_readers_per_source, max_chain), but for another buffer of the reader's own worker.
+//  4. Then those behind a slower link than the reader's, but for those of the reader's own host:
+//     whoever stands below one gets no more than it does. So a chain goes from fast links to slow
+//     ones, and slow readers end it. Then near before far (topology distance); another buffer of
+//     the reader's own worker is nearest.
+//  5. Then those that are `suspected`: reported by a reader, left for being slow, or silent. Then
+//     less loaded before more loaded: the load is what is outstanding on the holder's uplink, in
 //     quarters of the shard, rounded up. Less than that is no difference: what readers lack is
 //     known as of their last report.
-//  6. At equal load a rollout before the publisher: a relay costs the trainer nothing.
-//     Then one that has proved itself: a partial holder should have one reader until it has a
-//     quarter of the shard, two until it has half, and then as many as a complete one.
-//  7. Shorter chains first, then the lower address: deterministic.
+//  6. Then a rollout before the publisher: a relay costs the trainer nothing. Then one that has
+//     proved itself: a partial holder should have one reader until it has a quarter of the shard,
+//     two until it has half, and then as many as a complete one.
+//  7. Then shorter chains, and last the lower address: deterministic.
 //  8. A second source, and a third, only where it adds an uplink that nobody uses: complete, with
 //     nothing left to send (readers that stand do not count), on a known host other than the
 //     reader's and those chosen before, no farther than the first; neither suspected, leaving nor
@@ -112,7 +114,7 @@ struct SchedulerLimits {
 struct SchedulerChoice {
   BufferAddress source;
   Distance distance = Distance::kSameSite;
-  bool at_limit = false;  // rule 3: only those at a limit, that leave or of other sites were left
+  bool at_limit = false;  // it is at a limit or leaves: nobody better was left in its site
   bool slower = false;    // rule 4
   uint32_t chain = 0;     // hops from it up to a complete holder
   friend bool operator==(const SchedulerChoice&, const SchedulerChoice&) = default;

@@ -86,12 +86,12 @@ absl::StatusOr<BufferId> AddKeptCopy(State& state, const Buffer& original, CopyF
                                      const VersionInfo& version, OperationNumber number,
                                      absl::Duration timeout, absl::Time now) {
   const GroupGeneration generation = state.membership.group_generation;
-  const bool seed = purpose == CopyFor::kSite;
-  const bool promised_twice = seed && IsPromisedTwice(state, original);
+  const bool for_site = purpose == CopyFor::kSite;
+  const bool promised_twice = for_site && IsPromisedTwice(state, original);
   TH_ASSIGN_OR_RETURN(
       const BufferId copy,
       AddCopyBuffer(
-          state, original, seed ? BufferRole::kSiteCopy : BufferRole::kOffload,
+          state, original, for_site ? BufferRole::kSiteCopy : BufferRole::kOffload,
           CopyName(original.name, purpose, version.sequence, generation, number),
           {.version = version, .part = KeptCopy{.timeout = timeout, .generation = generation}},
           now));

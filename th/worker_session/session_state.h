@@ -148,7 +148,7 @@ struct Verdict {
 
 enum class UpdatePhase : uint8_t {
   kAsked,      // the version is not known yet
-  kBeginning,  // known; an earlier drain has to end first
+  kBeginning,  // known; an earlier drain, or a copy whose memory it needs, has to end first
   kDraining,   // this update's own drain
   kFilling,
   kShardDone,  // received, checked; waits for the group

@@ -101,7 +101,7 @@ void FailStream(State& state, const StreamTicket& ticket, std::string form, cons
 void EndStream(State& state, BufferId id, const absl::Status& why, absl::Time now) {
   Buffer* buffer = state.FindBuffer(id);
   if (buffer == nullptr) return;
-  AbandonUpdate(state, *buffer, why, now);
+  EndStreamingUpdate(state, *buffer, why, now);
   if (!IsAskedAbout(state, *buffer)) {
     (void)RemoveBuffer(state, id, now);  // cannot fail: it is there
     return;

@@ -49,7 +49,8 @@ void Hold(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
   SendRankDone(state, buffer, operation, now);
 }
 
-void BeginDrain(Buffer& buffer, Operation& operation, absl::Time now) {
+// Does nothing while an earlier drain lasts: the next pump tries again.
+void TryBeginDrain(Buffer& buffer, Operation& operation, absl::Time now) {
   UpdateOperation& update = operation.update();
   if (buffer.contract.state() == BufferState::kDraining) return;
   update.before = {.version = buffer.version,
@@ -96,9 +97,9 @@ void BeginFill(State& state, Buffer& buffer, Operation& operation, absl::Time no
   }
 }
 
-// The received bytes are elsewhere now, and nothing is here: the buffer ends as it began, whatever
+// A streaming reader's buffer keeps nothing: it is writable and without a version again, whatever
 // its one update came to.
-void HandOn(Buffer& buffer) {
+void EmptyStreamingBuffer(Buffer& buffer) {
   if (buffer.contract.state() == BufferState::kUndefined) (void)buffer.contract.Reset();
   buffer.version = VersionInfo();
   buffer.root.reset();
@@ -127,14 +128,14 @@ void GiveUpFilling(State& state, Buffer& buffer, Operation& operation, absl::Tim
       state.Emit(StartSealing{buffer.id, buffer.version.sequence, buffer.contract.generation()});
     }
   }
-  if (buffer.role == BufferRole::kStreaming) HandOn(buffer);
+  if (buffer.role == BufferRole::kStreaming) EmptyStreamingBuffer(buffer);
   Reannounce(state, buffer, now);
 }
 
 void Commit(Buffer& buffer) {
   if (buffer.role == BufferRole::kStreaming) {
     (void)buffer.contract.FillFailed();  // cannot fail: the state is filling
-    return HandOn(buffer);
+    return EmptyStreamingBuffer(buffer);
   }
   (void)buffer.contract.FillComplete();  // cannot fail: the state is filling
   buffer.group_committed = true;
@@ -173,7 +174,7 @@ absl::Status StagedIsGone(const VersionInfo& staged, NotAvailableReason reason) 
 void PumpOpen(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
   UpdateOperation& update = operation.update();
   if (update.phase == UpdatePhase::kBeginning && HasMemory(state, buffer)) {
-    BeginDrain(buffer, operation, now);
+    TryBeginDrain(buffer, operation, now);
   }
   if (update.phase == UpdatePhase::kDraining && buffer.contract.state() == BufferState::kFilling) {
     BeginFill(state, buffer, operation, now);
@@ -216,10 +217,9 @@ void PumpConcluded(State& state, Buffer& buffer, Operation& operation, absl::Tim
 }  // namespace
 
 absl::string_view UpdatePhaseName(UpdatePhase phase) {
-  static constexpr absl::string_view kNames[] = {"asked",      "waiting for an earlier drain",
-                                                 "draining",   "filling",
-                                                 "shard done", "there already",
-                                                 "stopping"};
+  static constexpr absl::string_view kNames[] = {
+      "asked",      "waiting for the buffer", "draining", "filling",
+      "shard done", "there already",          "stopping"};
   return kNames[static_cast<size_t>(phase)];
 }
 
@@ -247,7 +247,7 @@ void StopFillOf(State& state, const Buffer& buffer, const Operation& operation) 
   if (goes_on) state.Emit(StopFill{buffer.id, operation.key});
 }
 
-void AbandonUpdate(State& state, Buffer& buffer, const absl::Status& why, absl::Time now) {
+void EndStreamingUpdate(State& state, Buffer& buffer, const absl::Status& why, absl::Time now) {
   Operation* update = FindUpdate(buffer);
   if (update == nullptr) return;
   Conclude(*update, {.status = why});

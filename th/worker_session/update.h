@@ -4,8 +4,12 @@
 //   asked ─(OperationResolved)─► beginning ─► draining ─(drained)─► filling ─(FillCompleted)─►
 //     │                                                                             shard done
 //     └─(this rank has it already)─► holding
-//   any of them ─(OperationFinished, or a failure here)─► ended; from filling on through stopping,
-//   so that nothing is written any more when the caller hears the result.
+//   any of them ─(OperationFinished, or a failure here)─► ended. Nothing is written any more when
+//   the caller hears the result: a failed one goes from filling or shard done through stopping, a
+//   good one ends from shard done, and one that drains ends when the drain has.
+//
+// The *verdict* is how the update ended, known before the buffer has come to rest; with both, the
+// caller is answered.
 #ifndef TH_WORKER_SESSION_UPDATE_H_
 #define TH_WORKER_SESSION_UPDATE_H_
 
@@ -15,18 +19,23 @@
 
 namespace th::session {
 
+// "draining": for errors and logs.
 absl::string_view UpdatePhaseName(UpdatePhase phase);
 
+// Asks the server for the version; an error leaves the buffer as it is.
 absl::Status BeginUpdate(State& state, Buffer& buffer, CallId call, UpdateRequest request,
                          absl::Time now);
-// Ends the update under way, if there is one, with `why` unless it has a verdict, and without
-// waiting for the fill to stop: the driver ends that by itself.
-void AbandonUpdate(State& state, Buffer& buffer, const absl::Status& why, absl::Time now);
+// Ends a streaming reader's update, if one is under way, with `why` unless it has a verdict, and
+// without waiting for the fill to stop: the driver ends that by itself.
+void EndStreamingUpdate(State& state, Buffer& buffer, const absl::Status& why, absl::Time now);
 // For a buffer that goes: nobody waits for FillStopped.
 void StopFillOf(State& state, const Buffer& buffer, const Operation& operation);
+// Takes every step that the state allows now; UpdatePhase in session_state.h names them.
 void PumpUpdate(State& state, Buffer& buffer, Operation& operation, absl::Time now);
 
-// The server's word. What does not fit the phase is ignored.
+// The server's word on which version the update is to. It is ignored after the verdict. A second
+// word for another version ends the update with ABORTED, one that is no answer to what was asked
+// with INTERNAL.
 void ResolveUpdate(State& state, Buffer& buffer, Operation& operation,
                    const OperationResolved& resolved, absl::Time now);
 // Makes these the sources that it pulls from, whatever its phase and the assignment's number: for
