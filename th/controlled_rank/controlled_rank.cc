@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstring>
 #include <iostream>
 #include <string>
@@ -13,6 +14,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "glog/logging.h"
 #include "th/processes/resident_memory.h"
 #include "th/protocol/messages.h"
 #include "th/status/status_macros.h"
@@ -407,7 +409,11 @@ void ControlledRank::LeaveNow() {
   if (client_ != nullptr) (void)client_->Leave();
 }
 
-void RunControlledRank() {
+int RunControlledRank(int, char** argv) {
+  FLAGS_logtostderr = true;
+  google::InitGoogleLogging(argv[0]);
+  signal(SIGPIPE, SIG_IGN);  // a closed stdout is a write that fails
+  signal(SIGXFSZ, SIG_IGN);  // and so is a file beyond the limit of the process
   JsonLineWriter out(STDOUT_FILENO);
   ControlledRank rank(&out);
   std::thread update;  // or stage, or apply: one at a time; only "leave" does not wait for it
@@ -429,6 +435,7 @@ void RunControlledRank() {
     }
   }
   end_update();
+  return 0;
 }
 
 }  // namespace th

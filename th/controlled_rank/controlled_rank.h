@@ -133,8 +133,9 @@ class ControlledRank {
   std::unique_ptr<SharedCopy> shared_;
 };
 
-// Answers the commands of stdin on stdout until stdin ends.
-void RunControlledRank();
+// main() of controlled_rank, and of the file that has all programs: answers the commands of stdin
+// on stdout until stdin ends. Returns the exit status.
+int RunControlledRank(int argc, char** argv);
 
 }  // namespace th
 

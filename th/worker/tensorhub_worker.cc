@@ -1,36 +1,4 @@
 // The binary tensorhub_worker: a process that holds weights for others.
-#include <csignal>
+#include "th/worker/worker_program.h"
 
-#include "CLI/CLI.hpp"
-#include "glog/logging.h"
-#include "th/command_line/exit_status.h"
-#include "th/command_line/run_command_line.h"
-#include "th/version/version.h"
-#include "th/worker/command.h"
-
-namespace {
-
-constexpr char kFooter[] =
-    "Exit status: 0 done or told to stop, 1 failed, 2 usage, 3 no server, 4 not there, 5 local "
-    "files.\n"
-    "A second signal ends it at once.";
-
-}  // namespace
-
-int main(int argc, char** argv) {
-  FLAGS_logtostderr = true;
-  google::InitGoogleLogging(argv[0]);
-  signal(SIGPIPE, SIG_IGN);  // a closed stdout is a write that fails
-  signal(SIGXFSZ, SIG_IGN);  // and so is a file beyond the limit of the process
-
-  CLI::App app(
-      "TensorHub worker: publishes a checkpoint folder, or follows a model's latest version");
-  app.name("tensorhub_worker");
-  app.set_version_flag("--version", "tensorhub_worker " + th::BuildVersion());
-  app.require_subcommand(1);
-  app.footer(kFooter);
-  th::ExitStatus exit = th::ExitStatus::kOk;
-  th::AddPublishCommand(&app, &exit);
-  th::AddFollowCommand(&app, &exit);
-  return th::RunCommandLine(&app, argc, argv, &exit);
-}
+int main(int argc, char** argv) { return th::RunWorkerProgram(argc, argv); }

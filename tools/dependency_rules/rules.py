@@ -34,6 +34,7 @@ ORDER = [
     "th/scenario_runs",
     "th/demo",
     "th/cli",
+    "th/programs",
 ]
 
 # The packages of tests' things, each with the highest package that it may use; None: none. Only tests of that package and
