@@ -1,5 +1,8 @@
 // th demo: TensorHub at work on a real model, on this machine alone.
+#include "th/demo/demo_command.h"
+
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -9,12 +12,14 @@
 #include <utility>
 #include <vector>
 
+#include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
+#include "glog/logging.h"
 #include "th/client_flags/connection_flags.h"
 #include "th/command_line/progress_screen.h"
 #include "th/command_line/quantity.h"
 #include "th/command_line/reporter.h"
-#include "th/demo/demo_command.h"
+#include "th/command_line/run_command_line.h"
 #include "th/demo/demo_report.h"
 #include "th/demo/demo_scene.h"
 #include "th/processes/held_signals.h"
@@ -26,11 +31,12 @@ namespace th {
 namespace {
 
 // Without --rate the largest shard takes about so long over one uplink: long enough to be seen.
-constexpr uint64_t kWantedTransferSeconds = 3;
+constexpr uint64_t kWantedTransferSeconds = 2;
 constexpr uint64_t kSlowestDefaultRate = 1'000'000;
 
 constexpr char kModelRepository[] = "all_minilm_l6_v2";
 constexpr char kModelFile[] = "model/model.safetensors";
+constexpr char kModelWithoutRunfiles[] = "llm";
 
 struct DemoFlags {
   std::string model;
@@ -65,7 +71,7 @@ void AddFlags(CLI::App* app, DemoFlags* flags) {
            flags->rate = *rate;
          },
          "cap of every process's uplink, like 20MB/s or 1gbit; none lifts it")
-      ->default_str("so that a transfer takes some 3 s");
+      ->default_str("so that a transfer takes some 2 s");
   app->add_option("--trainer-ranks", flags->trainer_ranks, "ranks of the trainer")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
@@ -96,16 +102,21 @@ absl::Status CheckShape(const DemoFlags& flags) {
                    " ranks: give --trainer-ranks and --rollout-ranks of at least as many"));
 }
 
+// The story goes where it does not disturb the JSON object.
+FILE* StoryStream(const DemoFlags& flags) { return flags.reporter.json() ? stderr : stdout; }
+
 absl::StatusOr<ModelChoice> ChooseModel(const DemoFlags& flags) {
   if (!flags.synthetic.empty())
     return ModelChoice{.synthetic = flags.synthetic, .bytes = flags.bytes};
   if (!flags.model.empty()) return ModelChoice{.folder = flags.model};
-  absl::StatusOr<std::string> file = FindRunfile(kModelRepository, kModelFile);
-  if (!file.ok()) {
-    return absl::NotFoundError(absl::StrCat(
-        file.status().message(), "; name a model with --model or make one with --synthetic"));
-  }
-  return ModelChoice{.folder = *file};
+  const absl::StatusOr<std::string> file = FindRunfile(kModelRepository, kModelFile);
+  if (file.ok()) return ModelChoice{.folder = *file};
+  // An installed th comes without a model.
+  fputs(
+      "no model came with this th: a made-up one moves, as with --synthetic llm; --model names a "
+      "real one\n",
+      StoryStream(flags));
+  return ModelChoice{.synthetic = kModelWithoutRunfiles, .bytes = flags.bytes};
 }
 
 absl::StatusOr<DemoSceneOptions> PlanScene(const DemoFlags& flags, const std::string& folder) {
@@ -138,9 +149,6 @@ std::string CapText(uint64_t bytes_per_second) {
              ? "no uplink is capped"
              : absl::StrCat("every uplink is capped at ", FormatRate(bytes_per_second));
 }
-
-// The story goes where it does not disturb the JSON object.
-FILE* StoryStream(const DemoFlags& flags) { return flags.reporter.json() ? stderr : stdout; }
 
 ExitStatus PlayDemo(const DemoFlags& flags, DemoSceneOptions options) {
   FILE* const story = StoryStream(flags);
@@ -188,6 +196,20 @@ void AddDemoCommand(CLI::App* app, ExitStatus* exit) {
       "publish, relay, kill, rejoin and roll back a real model among processes of this machine");
   AddFlags(demo, flags.get());
   demo->callback([flags, exit] { *exit = RunDemo(*flags); });
+}
+
+int RunDemoProgram(int argc, char** argv) {
+  FLAGS_logtostderr = true;
+  google::InitGoogleLogging(argv[0]);
+  signal(SIGPIPE, SIG_IGN);  // a closed stdout is a write that fails
+  signal(SIGXFSZ, SIG_IGN);  // and so is a file beyond the limit of the process
+
+  CLI::App app("TensorHub at work among processes of this machine");
+  app.name("th_demo");
+  app.require_subcommand(1);
+  ExitStatus exit = ExitStatus::kOk;
+  AddDemoCommand(&app, &exit);
+  return RunCommandLine(&app, argc, argv, &exit, UsageErrorAsJson(argc, argv));
 }
 
 }  // namespace th
