@@ -208,7 +208,7 @@ struct Buffer {
   bool counted_lasting = false;    // likewise `lasting`
 };
 
-// What is known of the readers right below a worker that has the whole shard, where none does
+// This is noted of a worker that has the whole shard, where none of the readers right below it does
 // better than the first of them: whether the worker's uplink or that reader's link is the limit.
 // TryAnother in th/reference_registry/link_order.h uses it.
 struct FirstReader {

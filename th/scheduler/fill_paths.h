@@ -25,8 +25,8 @@ class FillGraph {
     absl::Span<const BufferAddress> sources;  // that it fills from now; valid with the graph
   };
   virtual ~FillGraph() = default;
-  // Of an address that is no holder the graph decides. The registry says that it is complete: it
-  // was announced as a source after a restart, and feeds its readers.
+  // The graph decides what an address is that is no holder's. The registry says that it is
+  // complete: it was announced as a source after a restart, and feeds its readers.
   virtual Holder At(const BufferAddress& buffer) const = 0;
 };
 
