@@ -2,11 +2,8 @@
 #ifndef TH_DEMO_DEMO_COMMAND_H_
 #define TH_DEMO_DEMO_COMMAND_H_
 
+#include "th/command_line/cli_app.h"
 #include "th/command_line/exit_status.h"
-
-namespace CLI {
-class App;
-}  // namespace CLI
 
 namespace th {
 

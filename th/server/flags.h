@@ -9,12 +9,9 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "th/command_line/cli_app.h"
 #include "th/registry_state/pause_watch.h"
 #include "th/registry_state/registry_types.h"
-
-namespace CLI {
-class App;
-}  // namespace CLI
 
 namespace th {
 

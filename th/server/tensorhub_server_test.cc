@@ -216,9 +216,9 @@ INSTANTIATE_TEST_SUITE_P(Signals, SignalTest, ::testing::Values(SIGTERM, SIGINT)
 TEST_F(TensorhubServerTest, EndsWithItsParentWhereItIsAsked) {
   int out[2];
   ASSERT_EQ(pipe2(out, O_CLOEXEC), 0);
-  const std::string command =
-      absl::StrCat(BinaryPath(), " --listen=127.0.0.1:0 --end-with-parent=$$ --state-dir=",
-                   directory_, "/state & wait");
+  const std::string command = absl::StrCat(
+      BinaryPath(), " --listen=127.0.0.1:0 --end-with-parent=$$ --state-dir=", directory_,
+      "/state & wait");
   const pid_t shell = fork();
   if (shell == 0) {
     dup2(out[1], STDOUT_FILENO);
