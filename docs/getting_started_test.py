@@ -2,13 +2,14 @@
 
 The folder that the commands run in looks like a checkout after its builds: `bazel-bin`, `tools/th` and the sources that
 the page names. `tools/setup` does nothing there, `bazel` checks that what it is asked to build is what this test was
-given, and `cc` is the build's own compiler. Ports are the system's choice, and the first machine is this one.
+given, `cc` is the build's own compiler, and `python3 -m venv` and its `pip` unpack the wheel. Ports are the system's choice, and the first machine is this one.
 """
 import argparse
 import os
 import pathlib
 import re
 import stat
+import sys
 import tempfile
 import unittest
 
@@ -23,6 +24,7 @@ def parse_arguments():
     parser.add_argument("--page", required=True)
     parser.add_argument("--target", nargs=2, action="append", metavar=("LABEL", "FILE"), required=True)
     parser.add_argument("--source", action="append", required=True, help="shown by the page, or needed by its commands")
+    parser.add_argument("--wheel", required=True)
     parser.add_argument("--model-file", action="append", required=True)
     return parser.parse_args()
 
@@ -58,6 +60,7 @@ def make_checkout(folder):
         link(folder, source, source)
     script(folder / "tools/setup")
     script(folder / "tools/th", 'exec "$(dirname "$0")/../bazel-bin/th/cli/th" "$@"')
+    script(folder / "tools/package", 'mkdir -p "$1"', 'cp %s "$1"' % pathlib.Path(OPTIONS.wheel).resolve())
 
 
 def make_programs(folder, output_base):
@@ -68,6 +71,14 @@ def make_programs(folder, output_base):
            '  build) shift; for label; do case $label in %s) ;; *) echo "what is $label?"; exit 1 ;; esac; done ;;'
            % "|".join(re.escape(label) for label in labels),
            '  *) echo "bazel $*: not known to this test"; exit 1 ;;', "esac")
+    script(folder / "python3", '[[ $1 == -m && $2 == venv ]] || exec %s "$@"' % sys.executable,
+           'mkdir -p "$3/bin" "$3/site"', 'venv=$(cd "$3" && pwd)',
+           "printf '#!/bin/sh\\nPYTHONPATH=%%s/site exec %s \"$@\"\\n' \"$venv\" >$venv/bin/python" % sys.executable,
+           "printf '#!/bin/sh\\n%s -m zipfile -e \"$2\" %%s/site && chmod +x %%s/site/tensorhub/bin/*\\n' \"$venv\" \"$venv\" "
+           ">$venv/bin/pip" % sys.executable,
+           "for program in th tensorhub_server tensorhub_worker; do",
+           "  printf '#!/bin/sh\\nexec sh %s/site/tensorhub/bin/%s \"$@\"\\n' \"$venv\" $program >$venv/bin/$program", "done",
+           "chmod +x $venv/bin/*")
     gcc = pathlib.Path("external/gcc12").absolute()
     headers = ["usr/lib/gcc/x86_64-linux-gnu/12/include", "usr/include/x86_64-linux-gnu", "usr/include"]
     script(folder / "cc", "exec %s/bin/gcc -nostdinc %s -fuse-ld=gold \"$@\""
@@ -104,15 +115,15 @@ class GettingStartedTest(unittest.TestCase):
             commands.Reader(checkout, environment, Adaptation(root)).follow(page())
 
     def test_its_programs_are_those_that_are_compiled(self):
-        shown = re.findall(r"^```(?:c|cpp)\n(.*?)^```$", page(), re.DOTALL | re.MULTILINE)
+        shown = re.findall(r"^```(?:c|cpp|python)\n(.*?)^```$", page(), re.DOTALL | re.MULTILINE)
         compiled = [pathlib.Path(source).read_text(encoding="utf-8")
-                    for source in OPTIONS.source if source.endswith((".c", ".cc"))]
-        self.assertEqual(len(shown), 4)
+                    for source in OPTIONS.source if source.endswith((".c", ".cc", ".py"))]
+        self.assertEqual(len(shown), 6)
         self.assertCountEqual(shown, compiled)
 
     def test_no_command_hides_in_a_block_of_another_language(self):
         languages = {language for _, language, _ in commands.blocks(page())}
-        self.assertLessEqual(languages, {"sh", "text", "c", "cpp", "directive"})
+        self.assertLessEqual(languages, {"sh", "text", "c", "cpp", "python", "directive"})
 
 
 if __name__ == "__main__":
