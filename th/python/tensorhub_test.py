@@ -2,8 +2,10 @@
 import array
 import asyncio
 import ctypes
+import doctest
 import gc
 import inspect
+import io
 import os
 import select
 import signal
@@ -23,7 +25,7 @@ os.environ["TENSORHUB_BIN"] = os.path.dirname(os.path.abspath(SERVER))
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import tensorhub  # noqa: E402
-from tensorhub import _handle, _operation, _server, _tensors  # noqa: E402
+from tensorhub import _arguments, _handle, _operation, _progress, _server, _tensors  # noqa: E402
 
 MOVES = int(os.environ.get("TENSORHUB_TEST_MOVES", 1000))  # of the test for leaks
 HOUR = 3600.0  # of calls that only an interruption ends
@@ -267,7 +269,7 @@ class TwinsTest(HubTest):
             for name in calls - self.AT_ONCE:
                 mine = inspect.signature(getattr(kind, name)).parameters
                 twins = inspect.signature(getattr(kind, name + "_async")).parameters
-                self.assertEqual([p for p in mine.values() if p.name != "on_progress"], list(twins.values()), name)
+                self.assertEqual([p for p in mine.values() if "progress" not in p.name], list(twins.values()), name)
 
     def test_controllers_and_leaving(self):
         async def run():
@@ -549,6 +551,35 @@ class InterruptTest(HubTest):
         end = time.monotonic() + 30
         while not condition() and time.monotonic() < end:
             select.select([], [], [], 0.01)
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+class ProgressTest(HubTest):
+    def drawn(self, stderr, **options):
+        self.published(12000000)
+        weights = self.join("rollout").register({"w": bytearray(12000000)})
+        with mock.patch.object(sys, "stderr", stderr):
+            weights.update(progress=True, **options)
+        return stderr.getvalue()
+
+    def test_a_terminal_sees_a_line_that_ends(self):
+        received = []
+        drawn = self.drawn(Terminal(), on_progress=lambda done, total: received.append(done))
+        self.assertRegex(drawn, r"^(\rupdate \|#* *\| \d+ % of 12 MB, .*/s \x1b\[K)+\n$")
+        self.assertTrue(received)
+
+    def test_a_log_sees_nothing(self):
+        self.assertEqual(self.drawn(io.StringIO()), "")
+
+    def test_the_examples_of_docstrings(self):
+        for module in (_arguments, _progress):
+            result = doctest.testmod(module)
+            self.assertGreater(result.attempted, 0)
+            self.assertEqual(result.failed, 0)
 
 
 class LifetimeTest(HubTest):

@@ -8,7 +8,7 @@ import json
 import logging
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
 
-from . import _library, _receive, _tensors
+from . import _library, _progress, _receive, _tensors
 from ._arguments import Bytes, Version, encoded, given_or_environment, label_of, parse_bytes
 from ._errors import Error, check
 from ._handle import Handle, Lease, answer_of
@@ -352,18 +352,20 @@ class Weights:
 
     def update(self, version: Version = "latest", *, timeout: float = 600, drain_timeout: float = 5,
                floor: Optional[str] = None, drop_retained: bool = False, offload_timeout: float = 60,
-               when_seeding: str = "wait", in_place: bool = False,
+               when_seeding: str = "wait", in_place: bool = False, progress: bool = False,
                on_progress: Optional[Callable[[int, int], None]] = None) -> UpdateResult:
         """Moves the weights, on all ranks of the group, to `version`: "latest", a step, a label, or "#epoch.number".
 
         Not available is no error: result.available is False, and the weights are as they were. Nothing older than `floor` is
         taken. While the version is on its way into this site `when_seeding` says whether to wait, skip or copy.
-        `on_progress(bytes_received, bytes_total)` is called on this thread, up to twenty times a second.
+        `on_progress(bytes_received, bytes_total)` is called on this thread, up to twenty times a second; `progress` draws it
+        as a line where stderr is a terminal.
 
         After an error see `undefined`. Ctrl-C leaves the weights as they were where nothing has been written yet.
         """
-        return UpdateResult._of(self._update(version, timeout, drain_timeout, floor, drop_retained, offload_timeout,
-                                             when_seeding, in_place).run(on_progress))
+        with _progress.shown(progress, on_progress, "update") as tell:
+            return UpdateResult._of(self._update(version, timeout, drain_timeout, floor, drop_retained, offload_timeout,
+                                                 when_seeding, in_place).run(tell))
 
     async def update_async(self, version: Version = "latest", *, timeout: float = 600, drain_timeout: float = 5,
                            floor: Optional[str] = None, drop_retained: bool = False, offload_timeout: float = 60,
@@ -377,9 +379,11 @@ class Weights:
         return self._operation(lib.th_stage_start, label_of(version), byref(options), keep=options)
 
     def stage(self, version: Version = "latest", *, timeout: float = 600, floor: Optional[str] = None,
-              when_seeding: str = "wait", on_progress: Optional[Callable[[int, int], None]] = None) -> UpdateResult:
+              when_seeding: str = "wait", progress: bool = False,
+              on_progress: Optional[Callable[[int, int], None]] = None) -> UpdateResult:
         """Receives a version into spare host memory (join's `staging_limit`) while the weights stay in use."""
-        return UpdateResult._of(self._stage(version, timeout, floor, when_seeding).run(on_progress))
+        with _progress.shown(progress, on_progress, "stage") as tell:
+            return UpdateResult._of(self._stage(version, timeout, floor, when_seeding).run(tell))
 
     async def stage_async(self, version: Version = "latest", *, timeout: float = 600, floor: Optional[str] = None,
                           when_seeding: str = "wait") -> UpdateResult:

@@ -23,7 +23,7 @@ class Slice:
 
     Attributes:
       shape: of the tensor in its shard; `global_shape` and `begin` place it in the whole.
-      offset: of `data` in the tensor, in bytes; is_last: it is the tensor's last.
+      offset: of `data` in the tensor, in bytes.
     """
     name: str
     dtype: str
@@ -36,6 +36,7 @@ class Slice:
 
     @property
     def is_last(self) -> bool:
+        """True when it ends its tensor."""
         return self.offset + len(self.data) == self.tensor_bytes
 
 

@@ -96,6 +96,8 @@ def _first_line(fd: int) -> bytes:
 def serve(listen: str = "127.0.0.1:0", state_dir: Optional[str] = None) -> Server:
     """Starts a reference server as a child of this process; without `state_dir` it forgets all at its end.
 
+    Others reach it at `address`, by default on this host alone. RuntimeError: it has not begun.
+
         with tensorhub.serve() as server, tensorhub.join(server.address, run="r", model="m", group="trainer") as hub: ...
     """
     return Server(listen, state_dir)
