@@ -164,7 +164,9 @@ typedef struct th_join_options {
   int32_t spot;         /* nonzero: may vanish at short notice */
   double join_timeout;  /* 0: 10 */
   /* The data plane, shared by all clients that a process has of a server: the first one decides. */
-  const char* data_address;         /* NULL: the address that leads to the server */
+  /* An address, an interface or a network of this machine, with a port or a range of them:
+   * "10.0.0.7", "eth1:4711", "10.1.0.0/16:4711-4720". NULL: the address that leads to the server */
+  const char* data_address;
   uint32_t data_threads;            /* 0: 2 */
   uint32_t connections_per_source;  /* 0: 2 */
   uint64_t uplink_bytes_per_second; /* 0: no cap */

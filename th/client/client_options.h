@@ -67,7 +67,9 @@ struct ClientOptions {
   absl::Duration join_timeout = absl::Seconds(10);
   // The data plane, one a process and server. The first client decides; a later one that differs is
   // refused with FAILED_PRECONDITION naming the option.
-  std::string data_address = "";  // listen on; empty: the address that reaches the server
+  // Where to listen: ADDRESS, INTERFACE or NETWORK/BITS of this machine, with ":PORT" or
+  // ":FIRST-LAST". Empty: the address that reaches the server. Without a port: the system's choice.
+  std::string data_address = "";
   uint32_t data_threads = 2;
   uint32_t connections_per_source = 2;
   // Caps the bytes sent over TCP; readers that use cuda_ipc or same_host are not held back, and

@@ -2,7 +2,9 @@
 #ifndef TH_CLIENT_DATA_ADDRESS_H_
 #define TH_CLIENT_DATA_ADDRESS_H_
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -14,9 +16,29 @@ namespace th {
 // "host:port" or "[v6]:port". INVALID_ARGUMENT saying what is expected.
 absl::StatusOr<HostPort> ParseHostPort(absl::string_view address);
 
-// Where a data plane is to listen, as "host:port" or "[v6]:port": from a numeric address with or
-// without a port, which is 0 (the system's choice) then. INVALID_ARGUMENT saying what is expected.
-absl::StatusOr<std::string> ParseDataAddress(absl::string_view address);
+// One address of a network interface of this machine that is up.
+struct LocalAddress {
+  std::string interface;  // "eth0"
+  std::string address;    // numeric
+};
+// In the system's order; empty where it does not say.
+std::vector<LocalAddress> LocalAddresses();
+
+// Where a data plane is to listen: on the first free one of some ports.
+struct DataAddress {
+  std::string host;  // numeric, in brackets where it is IPv6
+  uint16_t first_port = 0;
+  uint16_t last_port = 0;  // both 0: the system's choice
+
+  std::string WithPort(uint16_t port) const;
+  std::string ToString() const;  // "10.0.0.7:4711-4720"
+};
+// From HOST, HOST:PORT or HOST:FIRST-LAST, where HOST is a numeric address, a network interface
+// (its first IPv4 address, else its first IPv6 one that is no link-local one) or a network such as
+// 10.1.0.0/16 (the first address in it that is among `local`). INVALID_ARGUMENT saying what is
+// expected, or which interfaces and addresses there are.
+absl::StatusOr<DataAddress> ParseDataAddress(absl::string_view address,
+                                             const std::vector<LocalAddress>& local);
 
 // The local address of the route to `server` ("host:port"): who reaches the server comes this way.
 // Numeric, without a port. Blocks while the name is resolved, for `timeout` at most. UNAVAILABLE

@@ -96,21 +96,19 @@ std::string Shown(std::optional<uint64_t> bytes) {
 }
 
 // Not UNAVAILABLE: that is a server that does not answer.
-absl::Status CannotListen(const std::string& address, const absl::Status& why) {
+absl::Status CannotListen(const DataAddress& address, const absl::Status& why) {
   if (!absl::IsUnavailable(why)) return why;
   return absl::FailedPreconditionError(absl::StrCat("option data_address: cannot listen on ",
-                                                    address, ": ", why.message(),
+                                                    address.ToString(), ": ", why.message(),
                                                     "; choose another, or port 0"));
 }
 
 // Nobody can connect to a wildcard: what is advertised then is the address that leads to the
 // server.
-absl::StatusOr<std::vector<std::string>> AdvertisedHosts(const std::string& listen,
+absl::StatusOr<std::vector<std::string>> AdvertisedHosts(const DataAddress& listen,
                                                          absl::string_view server,
                                                          absl::Duration resolve_timeout) {
-  if (!absl::StartsWith(listen, "0.0.0.0:") && !absl::StartsWith(listen, "[::]:")) {
-    return std::vector<std::string>();
-  }
+  if (listen.host != "0.0.0.0" && listen.host != "[::]") return std::vector<std::string>();
   TH_ASSIGN_OR_RETURN(std::string host, LocalAddressTowards(server, resolve_timeout));
   return std::vector<std::string>{std::move(host)};
 }
@@ -133,7 +131,7 @@ Begun NotHere(Begun begun) {
 
 // Where peers connect to.
 struct Listening {
-  std::string address;
+  DataAddress address;
   std::vector<std::string> advertised_hosts;
 };
 absl::StatusOr<Listening> WhereToListen(const Beginning& with) {
@@ -142,7 +140,7 @@ absl::StatusOr<Listening> WhereToListen(const Beginning& with) {
   if (host.empty()) {
     TH_ASSIGN_OR_RETURN(host, LocalAddressTowards(with.server, with.resolve_timeout));
   }
-  TH_ASSIGN_OR_RETURN(listening.address, ParseDataAddress(host));
+  TH_ASSIGN_OR_RETURN(listening.address, ParseDataAddress(host, LocalAddresses()));
   TH_ASSIGN_OR_RETURN(listening.advertised_hosts,
                       AdvertisedHosts(listening.address, with.server, with.resolve_timeout));
   return listening;
@@ -150,9 +148,16 @@ absl::StatusOr<Listening> WhereToListen(const Beginning& with) {
 
 Begun BeginTcp(const Beginning& with) {
   TH_ASSIGN_OR_RETURN(const Listening listening, WhereToListen(with));
-  Begun begun = NewTcpTransport({.listen_address = listening.address,
-                                 .advertised_hosts = listening.advertised_hosts,
-                                 .limits = with.limits});
+  const auto begin_at = [&](uint16_t port) {
+    return NewTcpTransport({.listen_address = listening.address.WithPort(port),
+                            .advertised_hosts = listening.advertised_hosts,
+                            .limits = with.limits});
+  };
+  Begun begun = begin_at(listening.address.first_port);
+  for (uint32_t port = listening.address.first_port + 1u;
+       absl::IsUnavailable(begun.status()) && port <= listening.address.last_port; ++port) {
+    begun = begin_at(static_cast<uint16_t>(port));
+  }
   if (!begun.ok()) return CannotListen(listening.address, begun.status());
   return begun;
 }
@@ -167,9 +172,8 @@ Begun BeginOverRdma(const Beginning& with) {
   // Asked before the way to the server, as most machines have none.
   TH_RETURN_IF_ERROR(HasRdma());
   TH_ASSIGN_OR_RETURN(const Listening listening, WhereToListen(with));
-  const size_t port = listening.address.rfind(':');
   return NewIbverbsTransport(
-      {.listen_address = absl::StrCat(listening.address.substr(0, port), ":0"),
+      {.listen_address = listening.address.WithPort(0),
        .advertised_hosts = listening.advertised_hosts,
        .devices = with.options.rdma_devices,
        .max_registered_bytes =

@@ -1,6 +1,10 @@
 // Joining, leaving, sharing a process, forking.
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <map>
 #include <memory>
@@ -8,8 +12,11 @@
 #include <thread>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
@@ -258,6 +265,37 @@ TEST(MembershipTest, AWildcardAddressIsAdvertisedAsTheWayToTheServer) {
   options.data_address = "0.0.0.0";
   ASSERT_OK_AND_ASSIGN(auto client, Client::Join(options));
   EXPECT_TRUE(absl::StartsWith(client->data_endpoint(), "127.0.0.1:")) << client->data_endpoint();
+}
+
+TEST(MembershipTest, TheFirstFreePortOfARangeIsTaken) {
+  TestServer server;
+  ClientOptions options = Rank(server, "trainer");
+  const int taken = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const auto close_taken = absl::MakeCleanup([taken] { close(taken); });
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(address);
+  ASSERT_EQ(bind(taken, reinterpret_cast<sockaddr*>(&address), length), 0);
+  ASSERT_EQ(listen(taken, 1), 0);
+  ASSERT_EQ(getsockname(taken, reinterpret_cast<sockaddr*>(&address), &length), 0);
+  const int first = ntohs(address.sin_port);
+  const int last = std::min(first + 1000, 65535);
+  ASSERT_LT(first, last);
+  options.data_address = absl::StrCat("lo:", first, "-", last);
+  ASSERT_OK_AND_ASSIGN(auto client, Client::Join(options));
+  const std::vector<std::string> parts = absl::StrSplit(client->data_endpoint(), ':');
+  int port = 0;
+  ASSERT_TRUE(absl::SimpleAtoi(parts.back(), &port)) << client->data_endpoint();
+  EXPECT_EQ(parts.front(), "127.0.0.1");
+  EXPECT_GT(port, first);
+  EXPECT_LE(port, last);
+  client.reset();
+
+  options.data_address = absl::StrCat("127.0.0.1:", first);
+  EXPECT_THAT(Client::Join(options),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr(absl::StrCat("cannot listen on 127.0.0.1:", first))));
 }
 
 TEST(MembershipTest, CallsOfABufferWhoseClientLeftAreCancelled) {

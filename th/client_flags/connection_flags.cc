@@ -194,8 +194,11 @@ void AddMemberFlags(CLI::App* app, MemberFlags* flags) {
                   "where this process runs, like site=a,rack=r1,host=n7; what is left out is found "
                   "out or stays unknown")
       ->check(IsLocation());
-  app->add_option("--data-address", flags->data_address,
-                  "the address to serve weights on; by default the one that reaches the server")
+  app->add_option(
+         "--data-address", flags->data_address,
+         "where to serve weights: an address, an interface or a network of this machine, and "
+         "a port or a range of them, like eth1 or 10.1.0.0/16:4711-4720; by default the "
+         "address that reaches the server, and a port that the system chooses")
       ->check(IsDataAddress());
   app->add_option("--data-threads", flags->data_threads, "threads that move weights")
       ->check(CLI::Range(1, 64))

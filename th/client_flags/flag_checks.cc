@@ -47,7 +47,9 @@ CLI::Validator IsLocation() {
 }
 
 CLI::Validator IsDataAddress() {
-  return Valid("ADDRESS", [](const std::string& text) { return ParseDataAddress(text).status(); });
+  return Valid("ADDRESS", [](const std::string& text) {
+    return ParseDataAddress(text, LocalAddresses()).status();
+  });
 }
 
 CLI::Validator IsTransport() {

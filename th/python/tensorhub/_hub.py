@@ -481,7 +481,8 @@ def join(server: Optional[str] = None, *, run: Optional[str] = None, model: Opti
 
     `server` is "host:port" of the reference server. Limits are bytes, or texts as "64GiB": of host memory for copies of
     retained versions (`offload_limit`), versions received beside what is in use (`staging_limit`) and published copies
-    (`snapshot_limit`). `transports` are "cuda_ipc", "same_host", "ibverbs", "tcp", the best first; empty: all.
+    (`snapshot_limit`). `data_address` is where to serve weights: an address, an interface or a network of this machine, and a
+    port or a range of them, as "eth1" or "10.1.0.0/16:4711-4720". `transports` are "cuda_ipc", "same_host", "ibverbs", "tcp", the best first; empty: all.
 
     Raises Unavailable without a server within `timeout` seconds, AlreadyExists naming the live worker that holds the rank.
     """
