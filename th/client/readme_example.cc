@@ -39,7 +39,7 @@ absl::Status Serve(std::vector<th::Tensor> tensors, uint32_t rank) {
   TH_ASSIGN_OR_RETURN(th::WeightBuffer weights, hub->Register(std::move(tensors)));
   while (Serving()) {
     TH_ASSIGN_OR_RETURN(th::UpdateResult result, weights.Update(th::Latest()));
-    if (result.moved()) OnNewWeights(result.version());  // else: not available yet, keep serving
+    if (result.moved()) OnNewWeights(result.version());  // else: nothing newer, or not available yet
     ServeForAWhile();
   }
   return absl::OkStatus();
