@@ -17,10 +17,10 @@ import re
 NAMES = {
     "asks at": "deferred_until", "comes last": "deprioritized", "copies alone": "offloading_offline", "count anew": "BumpGroupGeneration",
     "demo truth": "ExpectedChecksums", "handed on": "Consumed", "happening": "Event", "has hope": "IsCompletable",
-    "keeps nothing": "streaming", "look at": "recheck_at", "may yet feed": "MayBecomeSource",
+    "keeps nothing": "streaming", "let go": "detach", "look at": "recheck_at", "may yet feed": "MayBecomeSource",
     "offload first": "must_offload", "process stage": "ProcessPoller", "raise curtain": "SetUp", "rank cast": "LocalCluster",
     "real cast": "ScenarioCluster", "seed copy": "site_copy", "seed promise": "SiteCopyReservation",
-    "seed reservation": "SiteCopyReservation", "seed wanted": "SiteCopyWanted", "take away": "DropReplicaContent",
+    "seed reservation": "SiteCopyReservation", "seed wanted": "SiteCopyWanted", "soft switch": "graceful_switch", "take away": "DropReplicaContent",
 }
 # Words, wherever they stand in a name.
 WORDS = {

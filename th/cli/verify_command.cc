@@ -50,7 +50,7 @@ absl::StatusOr<Verification> CompareFolders(const CheckpointFolder& folder,
 absl::StatusOr<Verification> CompareBytes(const CheckpointFolder& folder, const VerifyFlags& flags,
                                           const FoundVersion& found, StopSignals* stop) {
   TH_ASSIGN_OR_RETURN(const PulledModel pulled, Pull(flags.pull, found, stop));
-  stop->LetGo();
+  stop->StopHoldingOff();
   TH_ASSIGN_OR_RETURN(const ChecksummedModel left, ChecksumFolder(folder));
   const std::string with = absl::StrCat("version ", found.shards.version.ToString());
   return Verification{

@@ -140,7 +140,7 @@ absl::Status SessionDriver::Preempt(absl::Duration notice) {
 
 bool SessionDriver::AwaitEnded(absl::Duration timeout) const {
   return AwaitUnlessCancelled(timeout,
-                              [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return HasLetGo(); });
+                              [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return HasEnded(); });
 }
 
 bool SessionDriver::AwaitUnlessCancelled(absl::Duration timeout,
@@ -161,10 +161,10 @@ void SessionDriver::CancelUpdate(BufferId buffer) { Handle(event::CancelUpdate{b
 absl::Status SessionDriver::status() const {
   absl::MutexLock lock(&mu_);
   if (left_) return absl::CancelledError("this client has left");
-  return HasLetGo() ? *ended_ : absl::OkStatus();
+  return HasEnded() ? *ended_ : absl::OkStatus();
 }
 
-bool SessionDriver::HasLetGo() const { return ended_.has_value() && renewals_.empty(); }
+bool SessionDriver::HasEnded() const { return ended_.has_value() && renewals_.empty(); }
 
 absl::Status SessionDriver::CanWait() const {
   if (runtime_->callbacks().OnLoop()) {
@@ -350,7 +350,7 @@ absl::Status NotSilenced(const absl::Status& refused) {
 absl::Status SessionDriver::AwaitSilenced(const absl::Status& refused) const {
   if (runtime_->control().OnLoop()) return refused;  // which cuts them
   absl::MutexLock lock(&mu_);
-  const auto silenced = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return HasLetGo(); };
+  const auto silenced = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return HasEnded(); };
   const bool in_time = mu_.AwaitWithTimeout(absl::Condition(&silenced), kDeviceTime);
   return in_time ? refused : NotSilenced(refused);
 }
@@ -373,7 +373,7 @@ void SessionDriver::FinishOnceSilenced(const std::shared_ptr<Call>& call,
 void SessionDriver::FinishIfSilenced() {
   {
     absl::MutexLock lock(&mu_);
-    if (!HasLetGo()) return;
+    if (!HasEnded()) return;
   }
   for (const std::shared_ptr<Call>& call : std::exchange(refused_calls_, {})) Finish(call);
 }

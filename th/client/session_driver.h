@@ -275,7 +275,7 @@ class SessionDriver final : public SessionAccess,
   void AwaitQuietAndClaim(const LocalBuffer& buffer);
   // The session has ended, and what readers have attached is left to them: who hears of the end may
   // write.
-  bool HasLetGo() const ABSL_SHARED_LOCKS_REQUIRED(mu_);
+  bool HasEnded() const ABSL_SHARED_LOCKS_REQUIRED(mu_);
   bool BufferQuiet(const LocalBuffer* buffer) const ABSL_SHARED_LOCKS_REQUIRED(mu_);
   bool Quiet() const ABSL_SHARED_LOCKS_REQUIRED(mu_);
   void CloseStreamSoon();

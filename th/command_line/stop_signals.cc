@@ -91,7 +91,7 @@ void StopSignals::HoldOff() {
   status_at_once_.reset();
 }
 
-void StopSignals::LetGo() {
+void StopSignals::StopHoldingOff() {
   absl::MutexLock lock(&mutex_);
   if (signal_ != 0) EndAtOnce(status_of_end_);
   status_at_once_ = status_of_end_;

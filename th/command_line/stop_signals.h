@@ -54,7 +54,7 @@ class StopSignals {
   void HoldOff();
   // There is nothing to undo any more: a signal ends the process at once again, and one that came
   // meanwhile does so now.
-  void LetGo();
+  void StopHoldingOff();
 
   // While one lives a second signal does not end the process at once: what is being undone or
   // finished is short, and must not be left half done.

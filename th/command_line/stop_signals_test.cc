@@ -131,7 +131,7 @@ TEST(StopSignalsTest, OnceLetGoASignalEndsTheProcessWithTheGivenStatus) {
   EXPECT_EQ(StatusOfChild([] {
               StopSignals stop(99);
               stop.HoldOff();
-              stop.LetGo();
+              stop.StopHoldingOff();
               kill(getpid(), SIGTERM);
               for (;;) pause();
             }),
@@ -141,7 +141,7 @@ TEST(StopSignalsTest, OnceLetGoASignalEndsTheProcessWithTheGivenStatus) {
               stop.HoldOff();
               kill(getpid(), SIGTERM);
               stop.Wait();
-              stop.LetGo();
+              stop.StopHoldingOff();
               _exit(7);
             }),
             99);

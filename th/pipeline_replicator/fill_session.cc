@@ -44,7 +44,7 @@ void FillSession::SetSources(AssignmentId assignment, std::vector<AssignedSource
   if (stopping()) return;
   assignment_ = assignment;
   for (Source& source : sources_) {
-    if (source.in_use() && !Names(sources, source.assigned)) LetGo(source, now);
+    if (source.in_use() && !Names(sources, source.assigned)) Detach(source, now);
   }
   assigned_ = std::move(sources);
   OpenAssigned(now);
@@ -186,12 +186,12 @@ std::string FillSession::WhyNoneIsOpened(const Source& source) {
                                                       : DescribePassedOver(source.passed_over));
 }
 
-void FillSession::LetGo(Source& source, absl::Time now) {
+void FillSession::Detach(Source& source, absl::Time now) {
   source.replaced = true;
   CountReroute();
   if (source.state == SourceState::kOpening) return Close(source);
   source.state = SourceState::kFinishing;
-  replicator_.LetGoSource(source.index, now);
+  replicator_.DetachSource(source.index, now);
   outputs_.push_back(FinishPull{source.index});
 }
 
@@ -493,7 +493,7 @@ void FillSession::Decide(absl::Time now) {
 void FillSession::ReportLost(absl::Time now) {
   for (const PipelineReplicator::LostSource& lost : replicator_.PollLost(now)) {
     Source& source = sources_[lost.source.value];
-    if (lost.let_go) {
+    if (lost.detached) {
       Close(source);
     } else if (lost.corrupt) {
       Fail(source, SourceFailure::kCorrupt, "sent bytes or sums that are not the version's");

@@ -180,7 +180,7 @@ class FillSession {
   // ---- the owner
   // Sources that are in use already and are named again go on undisturbed. Others are let go
   // softly: nothing new is asked of them, what they have begun to send is taken, for
-  // ReplicatorLimits::soft_switch at most; the rest is asked of the new ones.
+  // ReplicatorLimits::graceful_switch at most; the rest is asked of the new ones.
   void SetSources(AssignmentId assignment, std::vector<AssignedSource> sources, absl::Time now);
   void SetRoot(const Digest& root);
   // Everything wanted before `end` was handed on, and its room is free. With a window only.
@@ -294,7 +294,7 @@ class FillSession {
   void PutBrokenLast(Source& source) const;
   void NoteBroken(const Endpoint& endpoint, const std::string& detail);
   const std::string* WhyBroken(const Endpoint& endpoint) const;
-  void LetGo(Source& source, absl::Time now);
+  void Detach(Source& source, absl::Time now);
   void Close(Source& source);
   void CloseAll();
   void Fail(Source& source, SourceFailure failure, std::string detail);

@@ -522,7 +522,7 @@ TEST_F(FillSessionTest, ASourceThatIsLetGoSendsWhatItHasBegunAndIsNotBlamed) {
   EXPECT_EQ(status.reroutes, 1);
 }
 
-TEST_F(FillSessionTest, ASourceThatIsLetGoAndDoesNotEndIsClosedAfterTheSoftSwitch) {
+TEST_F(FillSessionTest, ASourceThatIsLetGoAndDoesNotEndIsClosedAfterTheGracefulSwitch) {
   Begin({Source('a')});
   fill_.SetSources(kSecond, {}, At(1));
   EXPECT_THAT(Outputs(1), ElementsAre("finish 0"));

@@ -21,7 +21,7 @@ TEST_F(LostSourcesTest, WhatWasAskedOfASourceThatIsLetGoIsAskedOfNobodyElse) {
   fill_.AddSource(kA, At(0));
   fill_.AddSource(kB, At(0));
   ASSERT_THAT(Ask(kA), ElementsAre(R(0, 4), R(4, 8), R(8, 12), R(12, 16)));
-  fill_.LetGoSource(kA, At(0));
+  fill_.DetachSource(kA, At(0));
   EXPECT_THAT(Ask(kB), ElementsAre(R(16, 20), R(20, 24), R(24, 28), R(28, 32)));
   EXPECT_TRUE(fill_.BeginSegment(kA, S(0)));
   EXPECT_EQ(Give(kA, 0), Verdict::kAccepted);
@@ -33,7 +33,7 @@ TEST_F(LostSourcesTest, WhatASourceThatIsLetGoHasNotSentIsAskedOfOthersOnceItIsR
   fill_.AddSource(kA, At(0));
   Ask(kA);
   Give(kA, 0);
-  fill_.LetGoSource(kA, At(0));
+  fill_.DetachSource(kA, At(0));
   fill_.RemoveSource(kA);
   fill_.AddSource(kB, At(0));
   EXPECT_THAT(Ask(kB), ElementsAre(R(1, 5), R(5, 9), R(9, 13), R(13, 17)));
@@ -41,24 +41,24 @@ TEST_F(LostSourcesTest, WhatASourceThatIsLetGoHasNotSentIsAskedOfOthersOnceItIsR
 
 TEST_F(LostSourcesTest, SourceThatIsLetGoAndOwesNothingIsNamedAndNotBlamed) {
   fill_.AddSource(kA, At(0));
-  fill_.LetGoSource(kA, At(5));
+  fill_.DetachSource(kA, At(5));
   EXPECT_EQ(fill_.NextDeadline(), absl::InfinitePast());
   EXPECT_THAT(fill_.PollLost(At(5)),
               ElementsAre(PipelineReplicator::LostSource{
-                  .source = kA, .silent_for = absl::Milliseconds(5), .let_go = true}));
+                  .source = kA, .silent_for = absl::Milliseconds(5), .detached = true}));
   EXPECT_THAT(fill_.PollLost(At(5)), IsEmpty());
 }
 
-TEST_F(LostSourcesTest, SourceThatIsLetGoHasUntilTheEndOfTheSoftSwitch) {
+TEST_F(LostSourcesTest, SourceThatIsLetGoHasUntilTheEndOfTheGracefulSwitch) {
   fill_.AddSource(kA, At(0));
   Ask(kA);
-  fill_.LetGoSource(kA, At(0));
+  fill_.DetachSource(kA, At(0));
   fill_.HandleAlive(kA, At(900));
   EXPECT_THAT(fill_.PollLost(At(999)), IsEmpty());
   EXPECT_EQ(fill_.NextDeadline(), At(1000));
   EXPECT_THAT(fill_.PollLost(At(1000)),
               ElementsAre(PipelineReplicator::LostSource{
-                  .source = kA, .silent_for = absl::Milliseconds(100), .let_go = true}));
+                  .source = kA, .silent_for = absl::Milliseconds(100), .detached = true}));
   fill_.AddSource(kB, At(1000));
   EXPECT_EQ(Ask(kB, At(1000)).front(), R(0, 4));
 }
@@ -66,11 +66,11 @@ TEST_F(LostSourcesTest, SourceThatIsLetGoHasUntilTheEndOfTheSoftSwitch) {
 TEST_F(LostSourcesTest, SilentSourceThatIsLetGoIsNotWaitedFor) {
   fill_.AddSource(kA, At(0));
   Ask(kA);
-  fill_.LetGoSource(kA, At(0));
+  fill_.DetachSource(kA, At(0));
   EXPECT_EQ(fill_.NextDeadline(), At(400));
   EXPECT_THAT(fill_.PollLost(At(400)),
               ElementsAre(PipelineReplicator::LostSource{
-                  .source = kA, .silent_for = absl::Milliseconds(400), .let_go = true}));
+                  .source = kA, .silent_for = absl::Milliseconds(400), .detached = true}));
 }
 
 // ---- the tail
@@ -92,7 +92,7 @@ TEST_F(TailTest, IdleSourceTakesOverTheEndOfASlowOne) {
 }
 
 TEST_F(TailTest, NothingIsTakenOverFromASourceThatWasLetGo) {
-  fill_.LetGoSource(kA, At(200));
+  fill_.DetachSource(kA, At(200));
   EXPECT_THAT(Ask(kB, At(200)), IsEmpty());
 }
 

@@ -26,14 +26,14 @@ struct PipelineReplicator::Source {
   SegmentSet corrupted;
   absl::Time withheld_until = absl::InfinitePast();  // what is corrupted is not asked again before
   uint64_t bytes = 0;
-  absl::Time let_go_until = absl::InfiniteFuture();  // finite: it was let go
+  absl::Time detached_until = absl::InfiniteFuture();  // finite: it was let go
   bool retired = false;
   bool too_corrupt = false;
   bool suspicion_reported = false;
   bool reported = false;
 
-  bool let_go() const { return let_go_until != absl::InfiniteFuture(); }
-  bool usable() const { return !retired && !let_go() && !too_corrupt; }
+  bool detached() const { return detached_until != absl::InfiniteFuture(); }
+  bool usable() const { return !retired && !detached() && !too_corrupt; }
   bool owes() const { return owes_list || !requests.empty(); }
   // False when `segment` was not asked of it.
   bool TakeRequested(SegmentIndex segment) {
@@ -87,10 +87,10 @@ void PipelineReplicator::AddSource(SourceIndex source, absl::Time now, SourceRea
   sources_.insert_or_assign(source, std::move(added));
 }
 
-void PipelineReplicator::LetGoSource(SourceIndex source, absl::Time now) {
+void PipelineReplicator::DetachSource(SourceIndex source, absl::Time now) {
   Source* leaving = Find(source);
-  if (leaving == nullptr || leaving->retired || leaving->let_go()) return;
-  leaving->let_go_until = now + limits_.soft_switch;
+  if (leaving == nullptr || leaving->retired || leaving->detached()) return;
+  leaving->detached_until = now + limits_.graceful_switch;
   LoseList(*leaving);
   // Segments on their way would be asked of another source, and arrive twice.
   TH_MUTATE(kGiveBackWhatIsOnItsWay, static_cast<void>(0), leaving->requests.Clear());
@@ -154,7 +154,7 @@ uint64_t PipelineReplicator::RequestsLanded(SourceIndex source) const {
 std::optional<PipelineReplicator::Request> PipelineReplicator::PollRequest(SourceIndex source,
                                                                            absl::Time now) {
   Source* asked = Find(source);
-  if (asked == nullptr || asked->retired || asked->let_go()) return std::nullopt;
+  if (asked == nullptr || asked->retired || asked->detached()) return std::nullopt;
   if (asked->too_corrupt || failed()) return std::nullopt;
   const uint64_t in_flight = asked->requests.size() + RequestsLanded(source);
   if (in_flight >= MostInFlight(*asked)) return std::nullopt;
@@ -225,7 +225,7 @@ SegmentRange PipelineReplicator::TailRange(const Source& helper, absl::Time now)
   if (!helper.requests.empty() || helper.bytes == 0) return range;
   double longest = 0;
   for (const auto& [index, slow] : sources_) {
-    if (slow.get() == &helper || slow->requests.empty() || slow->let_go()) continue;
+    if (slow.get() == &helper || slow->requests.empty() || slow->detached()) continue;
     if (!TakingOverHelps(helper, *slow, now)) continue;
     const SegmentRange candidate = RangeToTakeOver(*slow);
     const double seconds = SecondsToFinish(*slow, now);
@@ -553,13 +553,14 @@ std::vector<PipelineReplicator::LostSource> PipelineReplicator::PollLost(absl::T
     if (source->reported || source->retired) continue;
     const absl::Duration silent_for = now - source->last_heard;
     const bool silent = source->owes() && silent_for >= limits_.silence;
-    const bool done = source->let_go() && (source->requests.empty() || now >= source->let_go_until);
+    const bool done =
+        source->detached() && (source->requests.empty() || now >= source->detached_until);
     if (!silent && !done && !source->too_corrupt) continue;
     source->reported = true;
     lost.push_back({.source = index,
                     .corrupt = source->too_corrupt,
                     .silent_for = source->too_corrupt ? absl::ZeroDuration() : silent_for,
-                    .let_go = source->let_go()});
+                    .detached = source->detached()});
     RetireSource(index);
   }
   return lost;
@@ -581,8 +582,8 @@ absl::Time PipelineReplicator::NextDeadline() const {
   for (const auto& [index, source] : sources_) {
     if (source->reported || source->retired) continue;
     if (source->too_corrupt) return absl::InfinitePast();
-    if (source->let_go() && source->requests.empty()) return absl::InfinitePast();
-    next = std::min(next, source->let_go_until);
+    if (source->detached() && source->requests.empty()) return absl::InfinitePast();
+    next = std::min(next, source->detached_until);
     if (source->owes()) next = std::min(next, source->last_heard + limits_.silence);
   }
   return next;

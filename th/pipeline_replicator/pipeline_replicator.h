@@ -82,7 +82,7 @@ struct ReplicatorLimits {
   // tail).
   absl::Duration tail_patience = absl::Milliseconds(50);
   // For a source that was let go to end what it has begun to send.
-  absl::Duration soft_switch = absl::Seconds(1);
+  absl::Duration graceful_switch = absl::Seconds(1);
 };
 
 // How far away a source is, which decides how much is asked of it at once.
@@ -114,16 +114,17 @@ class PipelineReplicator {
   ~PipelineReplicator();
 
   // A source leaves in one of three ways:
-  //   LetGoSource   asks nothing more of it; what was asked of it stays its own. The owner tells it
+  //   DetachSource   asks nothing more of it; what was asked of it stays its own. The owner tells
+  //   it
   //                 to send no more than it has begun. PollLost names it once it owes nothing, is
-  //                 silent, or soft_switch is over.
+  //                 silent, or graceful_switch is over.
   //   RetireSource  gives what was asked of it to the others; the segment that it is writing stays
   //                 its own.
   //   RemoveSource  gives that segment back too. Call it once it can write the buffer no more.
   // `lists_checksums`: the source answers a request for the list of sums.
   void AddSource(SourceIndex source, absl::Time now, SourceReach reach = SourceReach::kNear,
                  bool lists_checksums = false);
-  void LetGoSource(SourceIndex source, absl::Time now);
+  void DetachSource(SourceIndex source, absl::Time now);
   void RetireSource(SourceIndex source);
   void RemoveSource(SourceIndex source);
 
@@ -202,7 +203,7 @@ class PipelineReplicator {
     SourceIndex source;
     bool corrupt = false;
     absl::Duration silent_for;
-    bool let_go = false;  // before: no failure, it is closed and that is all
+    bool detached = false;  // before: no failure, it is closed and that is all
     friend bool operator==(const LostSource&, const LostSource&) = default;
   };
   std::vector<LostSource> PollLost(absl::Time now);

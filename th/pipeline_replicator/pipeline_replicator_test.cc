@@ -98,7 +98,7 @@ TEST(FirstRequestsTest, WhatAnotherSourceGaveBackIsAskedAtOnce) {
   for (uint64_t i = 0; i < 4; ++i)
     fill.HandleSegment(kA, S(i), ChecksumFor(i), ChecksumFor(i), At(0));
   ASSERT_THAT(ask(kA), ElementsAre(R(4, 8), R(8, 12)));
-  fill.LetGoSource(kA, At(0));
+  fill.DetachSource(kA, At(0));
   fill.AddSource(kB, At(0));
   ASSERT_THAT(ask(kB), ElementsAre(R(12, 16)));
   fill.HandleSegment(kA, S(4), ChecksumFor(4), ChecksumFor(4), At(0));

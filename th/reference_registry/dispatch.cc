@@ -120,7 +120,7 @@ struct MessageHandler {
         buffer != nullptr && buffer->replica->results.contains(message.key.number);
     if (ended_otherwise) NoteOtherCall(*buffer);
     if (buffer != nullptr && message.kind == OperationKind::kUnpublish) {
-      LetGoAlone(turn, *buffer, message.key.number);
+      DrainAlone(turn, *buffer, message.key.number);
     }
     Send(
         turn, worker,

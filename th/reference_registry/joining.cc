@@ -247,7 +247,7 @@ void JoinTransaction::Apply(Turn& turn) const {
     if ((unpublished && latest) || received) {
       DropReplicaContent(turn, replica, number);
     } else if (ended_badly && is_latest_start) {
-      LetGoAlone(turn, own, number);
+      DrainAlone(turn, own, number);
     }
     return SendResult(turn, own, result->second);
   }

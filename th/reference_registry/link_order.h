@@ -18,7 +18,7 @@
 // segments left, or this is not the first version that comes from that holder.
 // A link that turns out to carry more has no limit any more.
 //
-// All moves are soft switches, and none closes a cycle: the scheduler chooses. Each goes from a
+// All moves are graceful switches, and none closes a cycle: the scheduler chooses. Each goes from a
 // slower link to a faster one, or from a place that is shared with a faster reader to one that is
 // not; a move lets only those behind slower links look again. So they end.
 #ifndef TH_REFERENCE_REGISTRY_LINK_ORDER_H_

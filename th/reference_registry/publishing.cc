@@ -273,7 +273,7 @@ void SendRoots(Turn& turn, const Replica& replica) {
 }
 
 // Clears the ranks whose later unpublish has ended already: they did not wait for this publish.
-void ReleaseLetGo(Turn& turn, Replica& replica, OperationNumber publish) {
+void ReleaseDrained(Turn& turn, Replica& replica, OperationNumber publish) {
   bool any = false;
   for (auto& [rank, buffer] : replica.buffers) {
     if (buffer->last_drained_alone <= publish) continue;
@@ -327,7 +327,7 @@ absl::Status Complete(Turn& turn, Replica& replica, Transaction& transaction) {
        version->info.ToString());
   Hold(turn, replica, *version, further);
   replica.group->published_at = turn.now;
-  ReleaseLetGo(turn, replica, transaction.number);
+  ReleaseDrained(turn, replica, transaction.number);
   FinishOperation(turn, replica, transaction.number, {.version = version->info});
   if (further) SendRoots(turn, replica);
   return absl::OkStatus();

@@ -179,10 +179,10 @@ TEST(PublishingTest, APublicationThatItsRanksGaveUpBeforeItWasMadeGoodIsNobodys)
   PublishWhole(group, "step-2");
 }
 
-class LetGoTest : public ::testing::TestWithParam<bool> {};
+class DrainedAloneTest : public ::testing::TestWithParam<bool> {};
 
 // It did not wait for the others, and its unpublish ended before they had asked for the publish.
-TEST_P(LetGoTest, WhoUnpublishedBehindAPublishThatOthersFinishLaterHoldsNothingOfIt) {
+TEST_P(DrainedAloneTest, WhoUnpublishedBehindAPublishThatOthersFinishLaterHoldsNothingOfIt) {
   const bool drained_in_time = GetParam();
   RegistryHarness hub;
   std::vector<TestRank> group = JoinedGroup(hub, "trainer", 2);
@@ -205,7 +205,7 @@ TEST_P(LetGoTest, WhoUnpublishedBehindAPublishThatOthersFinishLaterHoldsNothingO
   PublishWhole(group, "step-2");
 }
 
-INSTANTIATE_TEST_SUITE_P(Drained, LetGoTest, ::testing::Values(true, false),
+INSTANTIATE_TEST_SUITE_P(Drained, DrainedAloneTest, ::testing::Values(true, false),
                          [](const auto& param) { return param.param ? "InTime" : "TooLate"; });
 
 TEST(PublishingTest, SealingTellsReadersTheRootOnce) {

@@ -161,10 +161,10 @@ void NoteFailure(Turn& turn, const Replica& replica, const Transaction& transact
 }
 
 // Its ranks drain all the same, also behind a publish that others have yet to join.
-void LetGoOfAll(Turn& turn, Replica& replica, const Transaction& unpublish) {
+void DrainAllAlone(Turn& turn, Replica& replica, const Transaction& unpublish) {
   for (const auto& [rank, participant] : unpublish.participants) {
     const auto buffer = replica.buffers.find(rank);
-    if (buffer != replica.buffers.end()) LetGoAlone(turn, *buffer->second, unpublish.number);
+    if (buffer != replica.buffers.end()) DrainAlone(turn, *buffer->second, unpublish.number);
   }
 }
 
@@ -176,7 +176,7 @@ void Fail(Turn& turn, Replica& replica, const Transaction& transaction, Finished
   }
   Undo(turn, replica, transaction);
   if (transaction.if_unpublish() != nullptr && !result.must_offload) {
-    LetGoOfAll(turn, replica, transaction);
+    DrainAllAlone(turn, replica, transaction);
   }
   FinishOperation(turn, replica, transaction.number, std::move(result));
 }
@@ -215,7 +215,7 @@ std::optional<Rank> NoteMissed(Replica& replica, const Transaction& transaction)
 void RefuseOtherKind(Turn& turn, Replica& replica, const FinishedOperation& result) {
   const Transaction& pending = replica.pending.at(result.number);
   Undo(turn, replica, pending);
-  if (pending.if_unpublish() != nullptr) LetGoOfAll(turn, replica, pending);
+  if (pending.if_unpublish() != nullptr) DrainAllAlone(turn, replica, pending);
   turn.state.deadlines.erase(DeadlineOf(replica, pending));
   for (const auto& [rank, participant] : pending.participants) {
     const Buffer& buffer = *replica.buffers.at(rank);
@@ -366,7 +366,7 @@ bool AdoptResult(Turn& turn, Replica& replica, FinishedOperation result) {
     } else if (undoes) {
       Undo(turn, replica, found->second);
       const bool drains = found->second.if_unpublish() != nullptr && !result.must_offload;
-      if (drains) LetGoOfAll(turn, replica, found->second);
+      if (drains) DrainAllAlone(turn, replica, found->second);
     }
     if (DroppedContent(result)) DropReplicaContent(turn, replica, result.number);
   }
@@ -408,7 +408,7 @@ void DropReplicaContent(Turn& turn, Replica& replica, OperationNumber unpublish)
   SetPhase(turn, replica, ReplicaPhase::kIdle);
 }
 
-void LetGoAlone(Turn& turn, Buffer& buffer, OperationNumber unpublish) {
+void DrainAlone(Turn& turn, Buffer& buffer, OperationNumber unpublish) {
   buffer.last_drained_alone = std::max(buffer.last_drained_alone, unpublish);
   if (DrainsYet(turn.state, buffer, unpublish)) return;
   if (!IsFilledBeside(buffer, unpublish)) DropContent(turn, buffer);

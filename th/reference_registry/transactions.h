@@ -57,7 +57,7 @@ bool MadePublisher(const FinishedOperation& result, const Content& content);
 void DropReplicaContent(Turn& turn, Replica& replica, OperationNumber unpublish);
 // A rank hears that its unpublish, or its start of one, went badly: it drains all the same, so
 // nobody is sent to it for what it held before that operation.
-void LetGoAlone(Turn& turn, Buffer& buffer, OperationNumber unpublish);
+void DrainAlone(Turn& turn, Buffer& buffer, OperationNumber unpublish);
 // True when a rank that says now that it has drained means an unpublish that has ended: it has kept
 // what it held until a copy beside it was made, and nothing was begun since.
 bool DrainsLate(const RegistryState& state, const BufferAddress& address,

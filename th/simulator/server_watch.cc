@@ -35,7 +35,7 @@ bool WasWithdrawn(const DurableState& durable, const ModelKey& key, const Versio
 
 void ServerWatch::Began() {
   unpublishes_.clear();
-  let_go_.clear();
+  drained_.clear();
   published_.clear();
   failed_at_.clear();
   assigned_.clear();
@@ -140,7 +140,7 @@ void ServerWatch::Heard(const SimulatedWorker& from, const WorkerMessage& messag
   } else if (std::holds_alternative<Leave>(message)) {
     cluster_->checker().Left(&from);
   } else if (const auto* done = std::get_if<RankDone>(&message)) {
-    if (unpublishes_.contains({&from, done->key})) NoteLetGo(from, done->key);
+    if (unpublishes_.contains({&from, done->key})) NoteDrained(from, done->key);
   } else if (const auto* failed = std::get_if<SourceFailed>(&message)) {
     const auto given = assigned_.find({{&from, failed->key}, failed->source});
     if (!outcome.source_failed || given == assigned_.end()) return;
@@ -167,14 +167,14 @@ void ServerWatch::NoteStart(const SimulatedWorker& from, const StartOperation& s
 }
 
 void ServerWatch::NoteHeld(const SimulatedWorker& from, const AnnouncedBuffer& announced) {
-  if (announced.held.has_value()) let_go_.erase({&from, announced.buffer});
+  if (announced.held.has_value()) drained_.erase({&from, announced.buffer});
 }
 
 // Records the sources that the worker has pulled from since before this join.
 void ServerWatch::NoteSources(const SimulatedWorker& from, const JoinRequest& join) {
   std::erase_if(resumed_, [&](const auto& entry) { return entry.first.worker == &from; });
   if (!join.resume.has_value()) {  // another process, with other buffers
-    std::erase_if(let_go_, [&](const auto& entry) { return entry.first.worker == &from; });
+    std::erase_if(drained_, [&](const auto& entry) { return entry.first.worker == &from; });
   }
   for (const AnnouncedBuffer& announced : join.buffers) {
     NoteHeld(from, announced);
@@ -189,21 +189,21 @@ void ServerWatch::NoteSources(const SimulatedWorker& from, const JoinRequest& jo
 void ServerWatch::NotePublished(const SimulatedWorker& worker, const OperationKey& publish) {
   OperationNumber& last = published_[{&worker, publish.buffer}];
   last = std::max(last, publish.number);
-  const auto let_go = let_go_.find({&worker, publish.buffer});
-  if (let_go != let_go_.end() && let_go->second < publish.number) let_go_.erase(let_go);
+  const auto drained = drained_.find({&worker, publish.buffer});
+  if (drained != drained_.end() && drained->second < publish.number) drained_.erase(drained);
 }
 
-void ServerWatch::NoteLetGo(const SimulatedWorker& worker, const OperationKey& unpublish) {
+void ServerWatch::NoteDrained(const SimulatedWorker& worker, const OperationKey& unpublish) {
   const auto published = published_.find({&worker, unpublish.buffer});
   if (published != published_.end() && published->second > unpublish.number) return;
-  OperationNumber& last = let_go_[{&worker, unpublish.buffer}];
+  OperationNumber& last = drained_[{&worker, unpublish.buffer}];
   last = std::max(last, unpublish.number);
 }
 
 void ServerWatch::NoteEnd(const SimulatedWorker& to, const OperationFinished& finished) {
   if (finished.kind == OperationKind::kUnpublish) {
     unpublishes_.erase({&to, finished.key});
-    if (!finished.must_offload) NoteLetGo(to, finished.key);
+    if (!finished.must_offload) NoteDrained(to, finished.key);
     return;
   }
   const bool published = finished.kind == OperationKind::kPublish && finished.status.ok();
@@ -215,7 +215,7 @@ void ServerWatch::BumpGroupGeneration(const SimulatedWorker& worker, GroupGenera
   if (std::exchange(generations_[&worker], generation) == generation) return;
   std::erase_if(unpublishes_, [&](const OperationOf& entry) { return entry.worker == &worker; });
   std::erase_if(published_, [&](const auto& entry) { return entry.first.worker == &worker; });
-  for (auto& [buffer, unpublish] : let_go_) {
+  for (auto& [buffer, unpublish] : drained_) {
     if (buffer.worker == &worker) unpublish = OperationNumber();
   }
 }
@@ -253,8 +253,8 @@ void ServerWatch::JudgeSources(const SimulatedWorker& to, const AssignSources& a
       cluster_->checker().Violated(
           absl::StrCat(to.Name(), " is given ", worker->Name(), ", which ", which));
     };
-    const bool let_go = let_go_.contains({worker, source.buffer.buffer});
-    if (let_go && !Pulls(update, source) && !worker->says_falsely()) {
+    const bool drained = drained_.contains({worker, source.buffer.buffer});
+    if (drained && !Pulls(update, source) && !worker->says_falsely()) {
       violated("has let go");
     }
     if (HasJustFailed(update, source)) {
@@ -290,8 +290,8 @@ bool ServerWatch::HasOtherChecksums(const AssignedSource& source, VersionSequenc
 
 void ServerWatch::JudgeResolved(const SimulatedWorker& to, const OperationResolved& resolved,
                                 const DurableState& durable) {
-  if (unpublishes_.contains({&to, resolved.key})) return NoteLetGo(to, resolved.key);
-  let_go_.erase({&to, resolved.key.buffer});  // it fills
+  if (unpublishes_.contains({&to, resolved.key})) return NoteDrained(to, resolved.key);
+  drained_.erase({&to, resolved.key.buffer});  // it fills
   if (!WasWithdrawn(durable, to.spec().key, resolved.version)) return;
   cluster_->checker().Violated(absl::StrCat(
       to.Name(), " is to move to ", resolved.version.ToString(), ", which was rolled back"));

@@ -77,7 +77,7 @@ class ServerWatch {
   void NoteSources(const SimulatedWorker& from, const JoinRequest& join);
   void NoteHeld(const SimulatedWorker& from, const AnnouncedBuffer& announced);
   void NotePublished(const SimulatedWorker& worker, const OperationKey& publish);
-  void NoteLetGo(const SimulatedWorker& worker, const OperationKey& unpublish);
+  void NoteDrained(const SimulatedWorker& worker, const OperationKey& unpublish);
   void NoteEnd(const SimulatedWorker& to, const OperationFinished& finished);
   void BumpGroupGeneration(const SimulatedWorker& worker, GroupGeneration generation);
   void JudgeSources(const SimulatedWorker& to, const AssignSources& assigned);
@@ -101,7 +101,7 @@ class ServerWatch {
   Cluster* const cluster_;
   std::set<OperationOf> unpublishes_;  // that have not ended
   // Buffers that must not be assigned any more, each with the unpublish that it has drained for.
-  std::map<BufferOf, OperationNumber> let_go_;
+  std::map<BufferOf, OperationNumber> drained_;
   std::map<BufferOf, OperationNumber> published_;  // the last publish that its rank asked for
   std::map<Failure, absl::Time> failed_at_;
   // The generation of each source that was sent to a reader, until that operation ends.

@@ -57,7 +57,7 @@ class SteppingSink : public OverwritingSink {
     AwaitOrFail(mu_, absl::Condition(&reached), "the call, or the end of the transfer");
     return calls_ >= held_call_;
   }
-  void LetGoOn() { go_on_.Notify(); }
+  void GoOn() { go_on_.Notify(); }
 
   void OnAdmitted(BufferGeneration generation, bool lists_checksums) override {
     OverwritingSink::OnAdmitted(generation, lists_checksums);
@@ -498,7 +498,7 @@ void TransportConformanceTest::ExpectEndsWellAtEachCall(size_t first_call,
       complete = !sink.AwaitHeld();
     }
     end(*pull);
-    sink.LetGoOn();
+    sink.GoOn();
     EXPECT_EQ(sink.AwaitClosed().first, SourceFailure::kClosed);
     if (call > 0) holder_.AwaitReleased(holder_.admitted().size());
     EXPECT_TRUE(received_.Equals(overwritten)) << "bytes landed after the close";
@@ -707,7 +707,7 @@ TEST_P(HeldReaderConformanceTest, NothingThatTheHolderWritesOnceItsReaderIsRelea
   source_->CutTransfer(holder.admitted()[0]);
   holder.AwaitReleased(1);
   published.FillWith(6);
-  sink.LetGoOn();
+  sink.GoOn();
   sink.AwaitClosed();
   for (const auto& [segment, intact] : sink.segments()) {
     EXPECT_EQ(received.BytesOf(segment), before.BytesOf(segment)) << segment.value;

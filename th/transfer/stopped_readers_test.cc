@@ -38,7 +38,7 @@ template <int64_t kEachMs>
 class PacedSink : public TestSink {
  public:
   using TestSink::TestSink;
-  void LetGoOn() { go_on_.Notify(); }
+  void GoOn() { go_on_.Notify(); }
   bool OnSegmentBegins(SegmentIndex segment, std::vector<iovec>* iov) override {
     go_on_.WaitForNotificationWithTimeout(absl::Milliseconds(kEachMs));
     return TestSink::OnSegmentBegins(segment, iov);
@@ -153,11 +153,11 @@ TEST_F(StoppedReadersTest, GiveBackWhatIsAheadAndGetItLater) {
   const auto first = StartReader(all), second = StartReader(all);
   AwaitShortage();
   const auto third = StartReader(4);
-  third->sink.LetGoOn();
+  third->sink.GoOn();
   third->sink.AwaitSegments(4);
   Close(*third);
   // At once: one that goes on awaits slots, and would have the other cut if it took its time.
-  for (Reader* const stopped : {first.get(), second.get()}) stopped->sink.LetGoOn();
+  for (Reader* const stopped : {first.get(), second.get()}) stopped->sink.GoOn();
   for (Reader* const stopped : {first.get(), second.get()}) {
     stopped->sink.AwaitSegments(all);
     EXPECT_TRUE(stopped->shard.Equals(*source_));
@@ -171,14 +171,14 @@ TEST_F(StoppedReadersTest, AreCutWhereWhatIsBegunTakesAllSlots) {
   const uint64_t all = source_->segment_count();
   const auto first = StartReader(all), second = StartReader(all);
   const auto third = StartReader(all);
-  third->sink.LetGoOn();
+  third->sink.GoOn();
   third->sink.AwaitSegments(all);
   EXPECT_TRUE(third->shard.Equals(*source_));
   Close(*third);
   holder_->AwaitReleased(2);  // the third, and one that was cut
   std::vector<std::string> heard;
   for (Reader* const stopped : {first.get(), second.get()}) {
-    stopped->sink.LetGoOn();
+    stopped->sink.GoOn();
     AwaitAllOrEnd(*stopped);
     if (stopped->sink.closed()) heard.push_back(stopped->sink.AwaitClosed().second);
     Close(*stopped);
@@ -201,16 +201,16 @@ TEST_F(StoppedReadersTest, ASlowReaderIsNotCutBesideAStoppedOne) {
   const auto slow = StartReader<SlowSink>(all);
   const auto stopped = StartReader(all);
   const auto third = StartReader(all);
-  third->sink.LetGoOn();
+  third->sink.GoOn();
   third->sink.AwaitSegments(all);
   Close(*third);
   holder_->AwaitReleased(2);  // the third, and the stopped one, as it keeps a slot
   slow->sink.AwaitSegments(kTakenSlowly);
-  slow->sink.LetGoOn();
+  slow->sink.GoOn();
   slow->sink.AwaitSegments(all);
   EXPECT_TRUE(slow->shard.Equals(*source_));
   EXPECT_THAT(holder_->whys(), SizeIs(1));
-  stopped->sink.LetGoOn();
+  stopped->sink.GoOn();
   Close(*slow);
   Close(*stopped);
 }
@@ -232,7 +232,7 @@ TEST_F(StoppedReadersTest, AReaderThatIsSlowToReadWhatWasLocatedIsNotCut) {
   const auto slow = StartReader<PacedSink<kEachMs>>(kLocated + 1);
   AwaitSlotTaken();
   const auto other = StartReader(kLocated + 2);
-  other->sink.LetGoOn();
+  other->sink.GoOn();
   AwaitShortage();
   slow->sink.AwaitSegments(kLocated + 1);
   other->sink.AwaitSegments(kLocated + 2);

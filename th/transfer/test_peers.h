@@ -228,7 +228,7 @@ class GatedSink : public TestSink {
  public:
   using TestSink::TestSink;
   void AwaitEntered() { entered_.WaitForNotification(); }
-  void LetGoOn() { go_on_.Notify(); }
+  void GoOn() { go_on_.Notify(); }
   bool OnSegmentBegins(SegmentIndex segment, std::vector<iovec>* iov) override {
     if (!entered_.HasBeenNotified()) entered_.Notify();
     go_on_.WaitForNotification();

@@ -103,7 +103,7 @@ class Scene {
   void Cancel() { worker_.Handle(event::CancelUpdate{buffer_}); }
   void Discard() { worker_.Handle(event::DiscardStaged{buffer_}); }
   void UnregisterOriginal() { worker_.Handle(event::UnregisterBuffer{buffer_}); }
-  void LetGo() { worker_.Handle(event::ReaderReleased{kReader}); }
+  void ReleaseReader() { worker_.Handle(event::ReaderReleased{kReader}); }
 
   // ---- what is seen
   std::string Phase() const {
@@ -189,7 +189,7 @@ std::vector<Named> Events() {
       {"GroupChanged", [](Scene& s) { s.ChangeGroup(); }},
       {"OffloadReleased", [](Scene& s) { s.Release(); }},
       {"PublicationRefused", [](Scene& s) { s.TakeBack(); }},
-      {"the last reader lets go", [](Scene& s) { s.LetGo(); }},
+      {"the last reader lets go", [](Scene& s) { s.ReleaseReader(); }},
       {"verb Stage", [](Scene& s) { s.TryStage(); }},
       {"verb Discard", [](Scene& s) { s.Discard(); }},
       {"the caller cancels", [](Scene& s) { s.Cancel(); }},

@@ -100,7 +100,7 @@ class Scene {
   void Complete() { worker_.Handle(event::FillCompleted{buffer_, TestRoot(9)}); }
   void Fail() { worker_.Handle(event::FillFailed{buffer_, absl::DataLossError("wrong")}); }
   void Stopped() { worker_.Handle(event::FillStopped{buffer_}); }
-  void ReaderLetGo() { worker_.Handle(event::ReaderReleased{kReader}); }
+  void ReleaseReader() { worker_.Handle(event::ReaderReleased{kReader}); }
   void SourceFails(SourceFailure failure) {
     worker_.Handle(event::SourceFailed{buffer_, AssignmentId(assignment_), source(), failure, ""});
   }
@@ -297,7 +297,7 @@ std::vector<Named> Events() {
          s.Say(GroupChanged{GroupGeneration(2), {"rollout-3", Rank(0)}});
        }},
       {"sealed", [](Scene& s) { s.Seal(); }},
-      {"the last reader lets go", [](Scene& s) { s.ReaderLetGo(); }},
+      {"the last reader lets go", [](Scene& s) { s.ReleaseReader(); }},
       {"progress", [](Scene& s) { s.Progress(); }},
       {"the first write", [](Scene& s) { s.Write(); }},
       {"a source fails", [](Scene& s) { s.SourceFails(SourceFailure::kClosed); }},

@@ -68,7 +68,7 @@ TEST_F(OverlappingMemoryTest, AReaderIsNotGivenTheKeyOfAnotherBuffer) {
   pull->Ask({kSegment, kSegment.Next()});
   sink.AwaitEntered();  // it has been told of the segment's place
   of_other = nullptr;
-  sink.LetGoOn();
+  sink.GoOn();
   sink.AwaitSegments(1);
   EXPECT_THAT(sink.segments(), ElementsAre(Pair(kSegment, true)));
   EXPECT_FALSE(sink.closed());

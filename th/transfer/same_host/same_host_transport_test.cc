@@ -177,7 +177,7 @@ class HeldReaderTest : public ::testing::Test {
 TEST_F(HeldReaderTest, BytesOfAnotherGenerationAreRefusedThoughNobodyEndsTheTransfer) {
   published_->store()->Close(BufferGeneration(2));
   published_->FillWith(4);
-  sink_.LetGoOn();
+  sink_.GoOn();
   EXPECT_THAT(sink_.AwaitClosed(),
               Pair(SourceFailure::kGenerationChanged, HasSubstr("left generation 1")));
   EXPECT_THAT(sink_.segments(), IsEmpty());
@@ -186,13 +186,13 @@ TEST_F(HeldReaderTest, BytesOfAnotherGenerationAreRefusedThoughNobodyEndsTheTran
 TEST_F(HeldReaderTest, BytesOfABufferThatIsBeingFilledAgainAreRefused) {
   published_->store()->Close(BufferGeneration(2));
   published_->store()->BeginFill(BufferGeneration(3), {});
-  sink_.LetGoOn();
+  sink_.GoOn();
   EXPECT_EQ(sink_.AwaitClosed().first, SourceFailure::kGenerationChanged);
   EXPECT_THAT(sink_.segments(), IsEmpty());
 }
 
 TEST_F(HeldReaderTest, WhatStillStandsIsTaken) {
-  sink_.LetGoOn();
+  sink_.GoOn();
   sink_.AwaitSegments(published_->segment_count());
   EXPECT_TRUE(received_.Equals(*published_));
 }

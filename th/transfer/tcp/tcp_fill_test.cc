@@ -271,7 +271,7 @@ TEST_F(TcpFillTest, SegmentUnderWayIsTakenToItsEndFromASourceThatIsReplaced) {
   EXPECT_THAT(reader_->observer.losses(), IsEmpty());
 }
 
-TEST_F(TcpFillTest, ReplacedSourceThatGoesQuietInASegmentIsWaitedForNoLongerThanTheSoftSwitch) {
+TEST_F(TcpFillTest, ReplacedSourceThatGoesQuietInASegmentIsWaitedForNoLongerThanTheGracefulSwitch) {
   RawSource half([&](RawConnection& connection) {
     connection.Admit();
     connection.ReceiveA<Ask>();
@@ -279,7 +279,7 @@ TEST_F(TcpFillTest, ReplacedSourceThatGoesQuietInASegmentIsWaitedForNoLongerThan
     half.StayQuiet();
   });
   ReplicatorLimits limits = Patient();
-  limits.soft_switch = absl::Milliseconds(100);
+  limits.graceful_switch = absl::Milliseconds(100);
   Fill& fill = reader_->StartFill(limits, {}, good_->shard.Root());
   fill.SetSources(kFirst, {At(half, *bad_)});
   reader_->observer.AwaitFirstWrite();
@@ -290,7 +290,7 @@ TEST_F(TcpFillTest, ReplacedSourceThatGoesQuietInASegmentIsWaitedForNoLongerThan
 }
 
 // Several connections, and a source slow enough to be in the middle of segments on each of them.
-class TcpSoftSwitchTest : public ::testing::Test {
+class TcpGracefulSwitchTest : public ::testing::Test {
  protected:
   static constexpr uint64_t kRate = 20'000'000;
   static TestShard::Spec Large() {
@@ -303,13 +303,13 @@ class TcpSoftSwitchTest : public ::testing::Test {
     EXPECT_TRUE(transport.ok()) << transport.status();
     return std::make_unique<TestNode>(*std::move(transport), WorkerId(worker), Large());
   }
-  TcpSoftSwitchTest() {
+  TcpGracefulSwitchTest() {
     leaving_->Publish(1);
     staying_->Publish(1);
   }
   Fill& FillFromTheOneThatLeaves() {
     ReplicatorLimits limits = Patient();
-    limits.soft_switch = kPatience;
+    limits.graceful_switch = kPatience;
     Fill& fill = reader_->StartFill(limits, {}, staying_->shard.Root());
     fill.SetSources(kFirst, {leaving_->AsSource()});
     reader_->observer.AwaitFirstWrite();
@@ -330,14 +330,14 @@ class TcpSoftSwitchTest : public ::testing::Test {
   std::unique_ptr<TestNode> reader_ = NewLargeNode(10, 0);
 };
 
-TEST_F(TcpSoftSwitchTest, ReaderThatIsGivenAnotherSourceReadsNoByteTwice) {
+TEST_F(TcpGracefulSwitchTest, ReaderThatIsGivenAnotherSourceReadsNoByteTwice) {
   Fill& fill = FillFromTheOneThatLeaves();
   fill.SetSources(kSecond, {staying_->AsSource()});
   ExpectNothingReadTwice(fill);
   EXPECT_THAT(reader_->observer.losses(), IsEmpty());
 }
 
-TEST_F(TcpSoftSwitchTest, ReaderOfAHolderThatLeavesReadsNoByteTwice) {
+TEST_F(TcpGracefulSwitchTest, ReaderOfAHolderThatLeavesReadsNoByteTwice) {
   reader_->observer.OnLoss([this](const TestObserver::Loss&) {
     reader_->fill->SetSources(kSecond, {staying_->AsSource()});
   });

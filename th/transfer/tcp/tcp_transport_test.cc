@@ -550,7 +550,7 @@ TEST(TcpTransportTest, AReaderThatStoodStillWhenItsSourceWentSaysSo) {
   pull->Ask({SegmentIndex(0), SegmentIndex(1)});
   sink.AwaitEntered();
   absl::SleepFor(kStalledTime + kKeptTime);  // what the reader tells of
-  sink.LetGoOn();
+  sink.GoOn();
   const auto [failure, detail] = sink.AwaitClosed();
   EXPECT_EQ(failure, SourceFailure::kClosed);
   EXPECT_THAT(detail, HasSubstr("in the middle of segment 0; this process took none of its bytes"));
