@@ -103,6 +103,7 @@ absl::Status NoDataAddress(absl::string_view address) {
 
 absl::Status NotAmong(absl::string_view address, const std::vector<LocalAddress>& local) {
   std::vector<std::string> shown;
+  shown.reserve(local.size());
   for (const LocalAddress& each : local) {
     shown.push_back(absl::StrCat(each.interface, " ", each.address));
   }
