@@ -107,9 +107,10 @@ absl::Status NotAmong(absl::string_view address, const std::vector<LocalAddress>
   for (const LocalAddress& each : local) {
     shown.push_back(absl::StrCat(each.interface, " ", each.address));
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("data address ", Quoted(address), " is no address of this machine, which has ",
-                   shown.empty() ? "no interface that is up" : absl::StrJoin(shown, ", ")));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "data address ", Quoted(address), " is no address of this machine, which has ",
+      shown.empty() ? "no interface that is up" : absl::StrJoin(shown, ", "),
+      ": give one, its interface or its network, such as 10.0.0.7:4711, eth1 or 10.1.0.0/16"));
 }
 
 absl::StatusOr<std::string> AddressInNetwork(absl::string_view address, absl::string_view host,
@@ -132,7 +133,7 @@ absl::StatusOr<std::string> AddressOfInterface(absl::string_view address, absl::
   const auto address_of = [&](size_t bytes) -> const LocalAddress* {
     for (const LocalAddress& each : local) {
       const std::string found = BytesOf(each.address);
-      const bool link_local = bytes == sizeof(in6_addr) && HasPrefix(found, "\xfe\x80", 10);
+      const bool link_local = bytes == sizeof(in6_addr) && HasPrefix(found, BytesOf("fe80::"), 10);
       if (each.interface == name && found.size() == bytes && !link_local) return &each;
     }
     return nullptr;
