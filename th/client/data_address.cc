@@ -97,7 +97,7 @@ absl::Status NoDataAddress(absl::string_view address) {
   return absl::InvalidArgumentError(
       absl::StrCat("data address ", Quoted(address),
                    " is no address of this machine: give a numeric one, an interface or a network, "
-                   "and a port or a range of them, such as 10.0.0.7, [::1]:0, eth1:4711 or "
+                   "and a port or a range of them, such as 10.0.0.7:4711, [::1]:0, eth1 or "
                    "10.1.0.0/16:4711-4720"));
 }
 

@@ -37,7 +37,7 @@ TEST(FlagChecksTest, ANameHasNoWhiteSpace) {
   EXPECT_THAT(Wrong(IsName("owner"), ""), HasSubstr("owner"));
 }
 
-TEST(FlagChecksTest, ADataAddressIsNumeric) {
+TEST(FlagChecksTest, ADataAddressIsOfThisMachine) {
   for (const char* good : {"10.0.0.7", "0.0.0.0:0", "10.0.0.7:4711", "::1", "[::1]:0"}) {
     EXPECT_THAT(Wrong(IsDataAddress(), good), IsEmpty()) << good;
   }
