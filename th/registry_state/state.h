@@ -41,7 +41,7 @@
 
 namespace th::registry {
 
-// Operations of one replica that may wait behind the one under way.
+// Operations of one replica that may be unfinished at once, the one under way among them.
 inline constexpr uint64_t kMaxQueuedOperations = 8;
 // Results of ended operations that a replica remembers for ranks that ask later.
 inline constexpr size_t kMaxResultsKept = 64;
@@ -259,9 +259,9 @@ struct Worker {
 //   publishing  some ranks have asked to publish
 //   holding     every rank holds `version`; during recovery, every rank that has come back
 //   filling     an update to `version` is under way
-//   draining    an unpublish is under way, or the server has released a host copy; an update's
-//   drain
-//               is `filling`
+//   draining    an unpublish is under way, or the server has released a host copy
+//
+// While an update drains its buffers the phase is `filling`.
 enum class ReplicaPhase : uint8_t {
   kIdle = 1,
   kPublishing = 2,

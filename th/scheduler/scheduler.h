@@ -31,10 +31,10 @@
 //     proved itself: a partial holder should have one reader until it has a quarter of the shard,
 //     two until it has half, and then as many as a complete one.
 //  7. Then shorter chains, and last the lower address: deterministic.
-//  8. A second source, and a third, only where it adds an uplink that nobody uses: complete, with
-//     nothing left to send (readers that stand do not count), on a known host other than the
-//     reader's and those chosen before, no farther than the first; neither suspected, leaving nor
-//     at a limit, and not the publisher beside a relay.
+//  8. Further sources (max_sources in all) only where each adds an uplink that nobody uses:
+//     complete, with nothing left to send (readers that stand do not count), on a known host other
+//     than the reader's and those chosen before, no farther than the first; neither suspected,
+//     leaving nor at a limit, and not the publisher beside a relay.
 #ifndef TH_SCHEDULER_SCHEDULER_H_
 #define TH_SCHEDULER_SCHEDULER_H_
 
@@ -104,8 +104,8 @@ absl::StatusOr<SchedulerPolicy> ParseSchedulerPolicy(absl::string_view name);
 struct SchedulerLimits {
   SchedulerPolicy policy = SchedulerPolicy::kNearest;
   uint32_t max_sources = 2;             // at once for one reader
-  uint32_t max_readers_per_source = 4;  // beyond it a source is taken only when there is no other
-  // Hops; beyond it a source is taken only when there is no other. A hop costs the end of the chain
+  uint32_t max_readers_per_source = 4;  // beyond it a source is at its limit: rule 3
+  // Hops; beyond it a source is at its limit. A hop costs the end of the chain
   // one segment, a second chain from the same uplink costs everybody half the rate: a long chain is
   // the better one while the shard has more segments than it has hops.
   uint32_t max_chain = 64;
@@ -114,7 +114,7 @@ struct SchedulerLimits {
 struct SchedulerChoice {
   BufferAddress source;
   Distance distance = Distance::kSameSite;
-  bool at_limit = false;  // it is at a limit or leaves: nobody better was left in its site
+  bool at_limit = false;  // it is at a limit or leaves: no better source was left (rule 3)
   bool slower = false;    // rule 4
   uint32_t chain = 0;     // hops from it up to a complete holder
   friend bool operator==(const SchedulerChoice&, const SchedulerChoice&) = default;

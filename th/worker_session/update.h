@@ -5,8 +5,9 @@
 //     │                                                                             shard done
 //     └─(this rank has it already)─► holding
 //   any of them ─(OperationFinished, or a failure here)─► ended. Nothing is written any more when
-//   the caller hears the result: a failed one goes from filling or shard done through stopping, a
-//   good one ends from shard done, and one that drains ends when the drain has.
+//   the caller hears the result: a failed one goes from filling or shard done through stopping,
+//   one that moved ends from shard done or holding, and one that drains ends when the drain has.
+//   (EndStreamingUpdate waits for nothing.)
 //
 // The *verdict* is how the update ended, known before the buffer has come to rest; with both, the
 // caller is answered.
@@ -42,8 +43,9 @@ void ResolveUpdate(State& state, Buffer& buffer, Operation& operation,
 // AssignUpdate, and for a copy that fills while no server is there.
 void PullFrom(State& state, Buffer& buffer, Operation& operation, const AssignSources& assigned,
               absl::Time now);
-// The server's assignment; kept until the buffer is drained. Ignored: one that is older than the
-// present one, for another version, or after the verdict.
+// The server's assignment; kept until the buffer is drained, the last one that comes. Once the
+// buffer fills, one that is not newer than the present one is ignored; so is one for another
+// version, and one that comes before the resolution or when nothing is to be filled any more.
 void AssignUpdate(State& state, Buffer& buffer, Operation& operation, const AssignSources& assigned,
                   absl::Time now);
 // The version is sealed: what its fill must come to.
