@@ -1,15 +1,14 @@
 #include "th/cli/th_program.h"
 
-#include <csignal>
 #include <iostream>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "CLI/CLI.hpp"
-#include "glog/logging.h"
 #include "th/cli/commands.h"
 #include "th/cli/live/live_commands.h"
+#include "th/command_line/process_setup.h"
 #include "th/command_line/reporter.h"
 #include "th/command_line/run_command_line.h"
 #include "th/demo/demo_command.h"
@@ -58,10 +57,7 @@ void AddHelpCommand(CLI::App* app, ExitStatus* exit) {
 }  // namespace
 
 int RunTh(int argc, char** argv) {
-  FLAGS_logtostderr = true;
-  google::InitGoogleLogging(argv[0]);
-  signal(SIGPIPE, SIG_IGN);  // a closed stdout is a write that fails
-  signal(SIGXFSZ, SIG_IGN);  // and so is a file beyond the limit of the process
+  SetUpProcess(argv[0]);
 
   CLI::App app("TensorHub: who holds which weight version, and how to get it");
   app.name("th");

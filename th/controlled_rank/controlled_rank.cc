@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <csignal>
 #include <cstring>
 #include <iostream>
 #include <string>
@@ -14,7 +13,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "glog/logging.h"
+#include "th/command_line/process_setup.h"
 #include "th/processes/resident_memory.h"
 #include "th/protocol/messages.h"
 #include "th/status/status_macros.h"
@@ -410,10 +409,7 @@ void ControlledRank::LeaveNow() {
 }
 
 int RunControlledRank(int, char** argv) {
-  FLAGS_logtostderr = true;
-  google::InitGoogleLogging(argv[0]);
-  signal(SIGPIPE, SIG_IGN);  // a closed stdout is a write that fails
-  signal(SIGXFSZ, SIG_IGN);  // and so is a file beyond the limit of the process
+  SetUpProcess(argv[0]);
   JsonLineWriter out(STDOUT_FILENO);
   ControlledRank rank(&out);
   std::thread update;  // or stage, or apply: one at a time; only "leave" does not wait for it

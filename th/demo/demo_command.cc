@@ -2,7 +2,6 @@
 #include "th/demo/demo_command.h"
 
 #include <algorithm>
-#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -14,8 +13,8 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
-#include "glog/logging.h"
 #include "th/client_flags/connection_flags.h"
+#include "th/command_line/process_setup.h"
 #include "th/command_line/progress_screen.h"
 #include "th/command_line/quantity.h"
 #include "th/command_line/reporter.h"
@@ -199,10 +198,7 @@ void AddDemoCommand(CLI::App* app, ExitStatus* exit) {
 }
 
 int RunDemoProgram(int argc, char** argv) {
-  FLAGS_logtostderr = true;
-  google::InitGoogleLogging(argv[0]);
-  signal(SIGPIPE, SIG_IGN);  // a closed stdout is a write that fails
-  signal(SIGXFSZ, SIG_IGN);  // and so is a file beyond the limit of the process
+  SetUpProcess(argv[0]);
 
   CLI::App app("TensorHub at work among processes of this machine");
   app.name("th_demo");

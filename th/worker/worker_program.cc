@@ -1,10 +1,8 @@
 #include "th/worker/worker_program.h"
 
-#include <csignal>
-
 #include "CLI/CLI.hpp"
-#include "glog/logging.h"
 #include "th/command_line/exit_status.h"
+#include "th/command_line/process_setup.h"
 #include "th/command_line/run_command_line.h"
 #include "th/version/version.h"
 #include "th/worker/command.h"
@@ -20,10 +18,7 @@ constexpr char kFooter[] =
 }  // namespace
 
 int RunWorkerProgram(int argc, char** argv) {
-  FLAGS_logtostderr = true;
-  google::InitGoogleLogging(argv[0]);
-  signal(SIGPIPE, SIG_IGN);  // a closed stdout is a write that fails
-  signal(SIGXFSZ, SIG_IGN);  // and so is a file beyond the limit of the process
+  SetUpProcess(argv[0]);
 
   CLI::App app(
       "TensorHub worker: publishes a checkpoint folder, or follows a model's latest version");
