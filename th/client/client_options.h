@@ -67,6 +67,7 @@ struct ClientOptions {
   absl::Duration join_timeout = absl::Seconds(10);
   // The data plane, one a process and server. The first client decides; a later one that differs is
   // refused with FAILED_PRECONDITION naming the option.
+
   // Where to listen: ADDRESS, INTERFACE or NETWORK/BITS of this machine, with ":PORT" or
   // ":FIRST-LAST". Empty: the address that reaches the server. Without a port: the system's choice.
   std::string data_address = "";

@@ -1,8 +1,6 @@
 #include "th/client/data_address.h"
 
 #include <arpa/inet.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -53,12 +51,9 @@ absl::StatusOr<std::string> SourceAddressOf(const addrinfo& to) {
   if (getsockname(fd, reinterpret_cast<sockaddr*>(&local), &length) != 0) {
     return absl::UnavailableError(strerror(errno));
   }
-  std::array<char, NI_MAXHOST> host;
-  if (getnameinfo(reinterpret_cast<sockaddr*>(&local), length, host.data(), host.size(), nullptr, 0,
-                  NI_NUMERICHOST) != 0) {
-    return absl::UnavailableError("the local address has no numeric form");
-  }
-  return std::string(host.data());
+  std::string host = NumericAddress(reinterpret_cast<sockaddr*>(&local), length);
+  if (host.empty()) return absl::UnavailableError("the local address has no numeric form");
+  return host;
 }
 
 // Also with a scope, as link-local addresses have.
@@ -174,25 +169,6 @@ absl::Status ParsePorts(absl::string_view address, absl::string_view ports, Data
 }
 
 }  // namespace
-
-std::vector<LocalAddress> LocalAddresses() {
-  std::vector<LocalAddress> found;
-  ifaddrs* all = nullptr;
-  if (getifaddrs(&all) != 0) return found;
-  const auto free_all = absl::MakeCleanup([all] { freeifaddrs(all); });
-  for (const ifaddrs* each = all; each != nullptr; each = each->ifa_next) {
-    if (each->ifa_addr == nullptr || (each->ifa_flags & IFF_UP) == 0) continue;
-    const int family = each->ifa_addr->sa_family;
-    if (family != AF_INET && family != AF_INET6) continue;
-    const socklen_t length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-    std::array<char, NI_MAXHOST> host;
-    if (getnameinfo(each->ifa_addr, length, host.data(), host.size(), nullptr, 0, NI_NUMERICHOST) ==
-        0) {
-      found.push_back({each->ifa_name, host.data()});
-    }
-  }
-  return found;
-}
 
 std::string DataAddress::WithPort(uint16_t port) const { return absl::StrCat(host, ":", port); }
 

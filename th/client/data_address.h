@@ -9,20 +9,13 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "th/client/local_addresses.h"
 #include "th/client/name_resolution.h"
 
 namespace th {
 
 // "host:port" or "[v6]:port". INVALID_ARGUMENT saying what is expected.
 absl::StatusOr<HostPort> ParseHostPort(absl::string_view address);
-
-// One address of a network interface of this machine that is up.
-struct LocalAddress {
-  std::string interface;  // "eth0"
-  std::string address;    // numeric
-};
-// In the system's order; empty where it does not say.
-std::vector<LocalAddress> LocalAddresses();
 
 // Where a data plane is to listen: on the first free one of some ports.
 struct DataAddress {

@@ -2,7 +2,6 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
-#include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -10,7 +9,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -19,18 +17,12 @@
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "th/client/local_addresses.h"
 
 namespace th::doctor {
 namespace {
 
 using Outcome = RouteFacts::Outcome;
-
-std::string NumericAddress(const sockaddr* address, socklen_t size) {
-  std::array<char, NI_MAXHOST> host = {};
-  const int error =
-      getnameinfo(address, size, host.data(), host.size(), nullptr, 0, NI_NUMERICHOST);
-  return error == 0 ? host.data() : "";
-}
 
 Outcome OutcomeOf(int error) {
   switch (error) {
@@ -60,15 +52,8 @@ int ConnectWithin(int fd, const addrinfo& address, absl::Duration timeout) {
 }
 
 std::string NetDeviceOf(const std::string& address) {
-  ifaddrs* all = nullptr;
-  if (getifaddrs(&all) != 0) return "";
-  const absl::Cleanup free_all = [all] { freeifaddrs(all); };
-  for (const ifaddrs* each = all; each != nullptr; each = each->ifa_next) {
-    if (each->ifa_addr == nullptr) continue;
-    const int family = each->ifa_addr->sa_family;
-    if (family != AF_INET && family != AF_INET6) continue;
-    const socklen_t size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-    if (NumericAddress(each->ifa_addr, size) == address) return each->ifa_name;
+  for (const LocalAddress& local : LocalAddresses()) {
+    if (local.address == address) return local.interface;
   }
   return "";
 }
