@@ -71,14 +71,13 @@ def make_programs(folder, output_base):
            '  build) shift; for label; do case $label in %s) ;; *) echo "what is $label?"; exit 1 ;; esac; done ;;'
            % "|".join(re.escape(label) for label in labels),
            '  *) echo "bazel $*: not known to this test"; exit 1 ;;', "esac")
-    script(folder / "python3", '[[ $1 == -m && $2 == venv ]] || exec %s "$@"' % sys.executable,
-           'mkdir -p "$3/bin" "$3/site"', 'venv=$(cd "$3" && pwd)',
-           "printf '#!/bin/sh\\nPYTHONPATH=%%s/site exec %s \"$@\"\\n' \"$venv\" >$venv/bin/python" % sys.executable,
-           "printf '#!/bin/sh\\n%s -m zipfile -e \"$2\" %%s/site && chmod +x %%s/site/tensorhub/bin/*\\n' \"$venv\" \"$venv\" "
-           ">$venv/bin/pip" % sys.executable,
-           "for program in th tensorhub_server tensorhub_worker; do",
-           "  printf '#!/bin/sh\\nexec sh %s/site/tensorhub/bin/%s \"$@\"\\n' \"$venv\" $program >$venv/bin/$program", "done",
-           "chmod +x $venv/bin/*")
+    venv = folder / "venv"  # what `python3 -m venv` copies: its programs find the wheel beside themselves
+    here = '$(cd "$(dirname "$0")/.." && pwd)/site'
+    script(venv / "bin/python", 'PYTHONPATH=%s exec %s "$@"' % (here, sys.executable))
+    script(venv / "bin/pip", 'site=' + here, '%s -m zipfile -e "$2" "$site"' % sys.executable, 'chmod +x "$site"/tensorhub/bin/*')
+    for program in ("th", "tensorhub_server", "tensorhub_worker"):
+        script(venv / "bin" / program, 'exec "%s/tensorhub/bin/%s" "$@"' % (here, program))
+    script(folder / "python3", '[[ $1 == -m && $2 == venv ]] || exec %s "$@"' % sys.executable, 'cp -r %s "$3"' % venv)
     gcc = pathlib.Path("external/gcc12").absolute()
     headers = ["usr/lib/gcc/x86_64-linux-gnu/12/include", "usr/include/x86_64-linux-gnu", "usr/include"]
     script(folder / "cc", "exec %s/bin/gcc -nostdinc %s -fuse-ld=gold \"$@\""

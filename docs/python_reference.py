@@ -44,7 +44,7 @@ def signature(function, is_method=False):
     """A call as one writes it, in a block of code; long ones an argument a line."""
     arguments = function.args
     positional = arguments.args[1:] if is_method else arguments.args
-    first_default = len(arguments.args) - len(arguments.defaults) - (len(arguments.args) - len(positional))
+    first_default = len(positional) - len(arguments.defaults)
     words = []
     for i, argument in enumerate(positional):
         default = arguments.defaults[i - first_default] if i >= first_default else None

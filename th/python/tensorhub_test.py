@@ -114,6 +114,11 @@ class HubTest(unittest.TestCase):
         for hub in self.hubs:
             hub.leave()
 
+    def wait_until(self, condition):
+        end = time.monotonic() + 30
+        while not condition() and time.monotonic() < end:
+            select.select([], [], [], 0.01)
+
     def join(self, group="trainer", **options):
         options = {"run": "r", "model": self.model, **SLOW, **LIMITS, **options}
         hub = tensorhub.join(self.server.address, group=group, **options)
@@ -465,9 +470,7 @@ class InterruptTest(HubTest):
         sent = []
 
         def interrupt():
-            end = time.monotonic() + 30
-            while not is_waiting() and time.monotonic() < end:
-                select.select([], [], [], 0.01)
+            self.wait_until(is_waiting)
             sent.append(time.monotonic())
             os.kill(os.getpid(), signal.SIGINT)
 
@@ -542,15 +545,8 @@ class InterruptTest(HubTest):
         self.interrupted(lambda: (self.wait_until(lambda: received and received[-1] > 0), source.unpublish(drain_timeout=60)),
                          lambda: received and received[-1] > 1000000)
         reading.join()
-        end = time.monotonic() + 30
-        while source.version is not None and time.monotonic() < end:
-            select.select([], [], [], 0.01)
+        self.wait_until(lambda: source.version is None)
         self.assertIsNone(source.version)
-
-    def wait_until(self, condition):
-        end = time.monotonic() + 30
-        while not condition() and time.monotonic() < end:
-            select.select([], [], [], 0.01)
 
 
 class Terminal(io.StringIO):
@@ -625,17 +621,18 @@ class LifetimeTest(HubTest):
         weights = self.join("rollout").register({"w": target})
         operation = weights._update("latest", HOUR, 5, None, False, 60, "wait", True)
         self.assertIn(operation._call, _operation._calls)
-        while operation.progress()[0] == 0:
-            select.select([], [], [], 0.01)
+        self.wait_until(lambda: operation.progress()[0] > 0)
+        self.assertGreater(operation.progress()[0], 0)
         del operation, weights
-        end = time.monotonic() + 30
-        while time.monotonic() < end:
+
+        def is_released():
             gc.collect()
             try:
                 target.append(0)
-                break
             except BufferError:
-                select.select([], [], [], 0.01)
+                return False
+            return True
+        self.wait_until(is_released)
         self.assertEqual(len(target), 12000001)
         self.assertFalse(_operation._calls)
 

@@ -1,9 +1,6 @@
 """The exceptions of tensorhub, one for each code of the library."""
 from __future__ import annotations
 
-import ctypes
-from typing import Any, Callable
-
 from . import _library
 from ._library import byref, lib
 

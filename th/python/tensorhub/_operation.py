@@ -92,7 +92,8 @@ class Operation:
         self._abandon = weakref.finalize(self, _the_reaper().take, self._call)
         _calls.add(self._call)
         try:
-            check((start if on is None else _on(on, start))(*arguments, byref(self._call.handle)))
+            out = byref(self._call.handle)
+            check(start(*arguments, out) if on is None else on.call(start, *arguments, out))
         except BaseException:
             self._interrupt()
             raise
@@ -174,10 +175,6 @@ class Operation:
             return Result(outcome.value, value, made)
         finally:
             self.close()
-
-
-def _on(handle: Handle, start: Callable[..., int]) -> Callable[..., int]:
-    return lambda *arguments: handle.call(start, *arguments)
 
 
 class Result:
