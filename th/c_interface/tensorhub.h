@@ -164,6 +164,7 @@ typedef struct th_join_options {
   int32_t spot;         /* nonzero: may vanish at short notice */
   double join_timeout;  /* 0: 10 */
   /* The data plane, shared by all clients that a process has of a server: the first one decides. */
+
   /* An address, an interface or a network of this machine, with a port or a range of them:
    * "10.0.0.7", "eth1:4711", "10.1.0.0/16:4711-4720". NULL: the address that leads to the server */
   const char* data_address;

@@ -22,8 +22,9 @@ struct JoinTransaction {
   static absl::StatusOr<JoinTransaction> Build(const BufferAddress& buffer,
                                                const StartOperation& request);
   // NOT_FOUND: no such buffer. FAILED_PRECONDITION naming the expected number: skips ahead.
-  // RESOURCE_EXHAUSTED: more than kMaxQueuedOperations wait. INVALID_ARGUMENT naming both kinds:
-  // the operation has ended and was of another kind. ABORTED: its result is forgotten.
+  // RESOURCE_EXHAUSTED: it would be more than kMaxQueuedOperations unfinished. INVALID_ARGUMENT
+  // naming both kinds: the operation has ended and was of another kind. ABORTED: its result is
+  // forgotten.
   absl::Status CanApply(const RegistryState& state) const;
   // Joins the rank to the operation, or sends the result that it has: ABORTED where that names
   // another version than this rank asks for. Ranks that disagree end it.

@@ -377,8 +377,8 @@ struct Shard {
   // Holders that are complete, and are sources or will be once their stream is up and their
   // checksums agree.
   uint32_t complete_promising = 0;
-  // Those of them in replicas that hold it whole, neither on spot workers nor on such that leave:
-  // the ones that count for retention.
+  // The number that counts for retention: those in replicas that hold it whole, neither on spot
+  // workers nor on such that leave.
   uint32_t complete_staying = 0;
   // Holders that published it here, or have told what they summed: from whom its root may come
   // while it has none.

@@ -13,8 +13,9 @@
 //     (version, shard), an upper bound of the graph per segment.
 //  2. Excluded holders are out. So is a partial holder that nothing feeds: no path leads from it up
 //     to a complete holder, whether that one is a candidate or not.
-// Who is left is compared by one property after another, in this order: leaving, other site, at a
-// limit, slower link, distance, suspected, load, publisher, unproved, chain, address.
+// The candidates that are left are compared by one property after another, in this order: leaving,
+// other site, at a limit, slower link, distance, suspected, load, publisher, unproved, chain,
+// address.
 //  3. Holders whose workers leave lose against all others. Then those of another site: a reader
 //     crosses over only if nobody in its own site can feed it and stays, so that a version comes
 //     into a site once, by the first that asks there. Then those at a limit
