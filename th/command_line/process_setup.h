@@ -1,4 +1,4 @@
-// What every program but the server does first.
+// The first step of every program but the server.
 #ifndef TH_COMMAND_LINE_PROCESS_SETUP_H_
 #define TH_COMMAND_LINE_PROCESS_SETUP_H_
 
