@@ -168,7 +168,10 @@ def page(folder):
 def main():
     if len(sys.argv) != 2:
         sys.exit("usage: python_reference.py FOLDER > docs/python.md")
-    sys.stdout.write(page(pathlib.Path(sys.argv[1])))
+    folder = pathlib.Path(sys.argv[1])
+    if not (folder / "__init__.py").is_file():
+        sys.exit("python_reference.py: %s is no package; name th/python/tensorhub" % folder)
+    sys.stdout.write(page(folder))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 #include "th/server/flags.h"
 
+#include <limits>
 #include <map>
 #include <string>
 #include <utility>
@@ -95,7 +96,7 @@ void AddFlags(CLI::App& app, ServerFlags& flags) {
   app.add_flag("--log-json", flags.log_json, "Log as one JSON object a line");
   app.add_option("--end-with-parent", flags.parent,
                  "End as by SIGTERM once the parent process, which has this PID, has ended")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, std::numeric_limits<pid_t>::max()))
       ->type_name("PID");
   AddDuration(app, "--lease", flags.limits.lease, "Silence after which a worker is dropped");
   AddDuration(app, "--suspect-after", flags.limits.suspect_after,

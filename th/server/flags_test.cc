@@ -111,6 +111,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadFlag{"--lease=1ms", "1ms is too short: give at least 500ms"},
         BadFlag{"--lease=0s", "no duration above zero"}, BadFlag{"--lease=inf", "inf"},
         BadFlag{"--max-sources=0", "--max-sources"}, BadFlag{"--log-level=loud", "--log-level"},
+        BadFlag{"--end-with-parent=abc", "in range 1 to 2147483647"},
+        BadFlag{"--end-with-parent=0", "in range 1 to 2147483647"},
         BadFlag{"--max-sources=x", "--max-sources"}, BadFlag{"--policy=direct", "--policy"}));
 
 }  // namespace
