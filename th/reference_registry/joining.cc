@@ -214,9 +214,10 @@ absl::Status JoinTransaction::CanApply(const RegistryState& state) const {
     return SkipsAhead(*own, number, expected);
   }
   if (number.value > replica.finished.value + kMaxQueuedOperations) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        NameOf(*own).ToString(), " starts operation ", number.value, " while operation ",
-        replica.finished.value + 1, " has not ended; at most ", kMaxQueuedOperations, " may wait"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat(NameOf(*own).ToString(), " starts operation ", number.value,
+                     " while operation ", replica.finished.value + 1, " has not ended; at most ",
+                     kMaxQueuedOperations, " may be unfinished"));
   }
   return MayBeResolved(*own, request);
 }

@@ -18,10 +18,15 @@
 namespace th {
 namespace {
 
-constexpr double kGood = 400e3;  // bytes a second
+constexpr double kGood = 400e3;          // bytes a second
+constexpr char kRackOfTheSlow[] = "r1";  // the second reader's; the others have none
 
-TestRank Member(RegistryHarness& hub, const std::string& group, uint64_t segments) {
+// All of one site.
+TestRank Member(RegistryHarness& hub, const std::string& group, uint64_t segments,
+                const std::string& rack = "") {
   TestRank rank(hub, group, 0, 1, LayoutNamed("w", segments));
+  rank.location.site = "s";
+  rank.location.rack = rack;
   rank.JoinAndRegister();
   return rank;
 }
@@ -34,11 +39,12 @@ class LinkOrderTest : public ::testing::Test {
       : segments_(segments), trainer_(Member(hub_, "trainer", segments)) {
     trainer_.Publish("step-1");
     trainer_.Seal(hub_.model().high_water, "step-1");
-    for (int i = 0; i < 5; ++i) Join();
+    for (int i = 0; i < 5; ++i) Join(i == 1 ? kRackOfTheSlow : "");
   }
 
-  void Join() {
-    readers_.push_back(Member(hub_, absl::StrCat("reader-", readers_.size()), segments_));
+  void Join(const std::string& rack = "") {
+    const std::string group = absl::StrCat("reader-", readers_.size());
+    readers_.push_back(Member(hub_, group, segments_, rack));
     readers_.back().Update();
     sources_.push_back(readers_.back().Fill().buffer);
     held_.push_back(0);
@@ -115,6 +121,13 @@ TEST_F(LinkOrderTest, WhoJoinsLaterTakesTheSlowReadersPlace) {
     ReportAll({kGood, kGood / 2, kGood, kGood, kGood, kGood});
   }
   EXPECT_EQ(SourceOf(1), at(5));
+}
+
+TEST_F(LinkOrderTest, ASlowLinkInTheOwnRackLosesAgainstAFastOneFarther) {
+  ReportAll({kGood, kGood / 2, kGood / 2, kGood / 2, kGood / 2});
+  ReportAll({kGood, kGood / 2, kGood, kGood, kGood});
+  Join(kRackOfTheSlow);
+  EXPECT_EQ(SourceOf(5), at(4));
 }
 
 TEST_F(LinkOrderTest, WhoIsKnownToBeSlowAsksLaterTheNextTimeAndComesLast) {

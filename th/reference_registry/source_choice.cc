@@ -102,8 +102,8 @@ class SourceSearch {
 };
 
 // Looks at the places near the reader, the nearest first, and stops at the first whose best source
-// is near enough and not at a limit: nobody farther can better it. Empty: there is none, or another
-// policy, for which this only collects.
+// is near enough, neither at a limit nor behind a slower link: nobody farther can better it. Empty:
+// there is none, or another policy, for which this only collects.
 std::vector<SchedulerChoice> ChooseNearby(SourceSearch& search, const Location& reader,
                                           SchedulerPolicy policy) {
   for (const NearPlace& place : NearPlacesOf(reader)) {
@@ -111,7 +111,7 @@ std::vector<SchedulerChoice> ChooseNearby(SourceSearch& search, const Location& 
     if (policy != SchedulerPolicy::kNearest) continue;
     std::vector<SchedulerChoice> choices = search.Best();
     if (choices.empty() || choices.front().distance > place.farthest) continue;
-    if (!choices.front().at_limit) return choices;
+    if (!choices.front().at_limit && !choices.front().slower) return choices;
   }
   return {};
 }

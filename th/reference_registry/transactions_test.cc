@@ -133,7 +133,7 @@ TEST(TransactionsTest, OnlySoManyOperationsWait) {
   EXPECT_TRUE(trainer[0].HearsNone<OperationFinished>());
   trainer[0].Unpublish();
   EXPECT_THAT(trainer[0].Finished().status,
-              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("at most 8 may wait")));
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("at most 8 may be unfinished")));
 }
 
 TEST(TransactionsTest, TheShortestDeadlineOfTheRanksCounts) {

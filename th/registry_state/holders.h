@@ -5,7 +5,7 @@
 //
 // A holder is a candidate for new readers exactly when it is no streaming reader's, its stream is
 // up, its version is published, its replica holds or fills that version, its bytes agree with what
-// the version is known to hold, and it is complete or its fill has begun.
+// the version is known to hold, and it is complete or being filled.
 #ifndef TH_REGISTRY_STATE_HOLDERS_H_
 #define TH_REGISTRY_STATE_HOLDERS_H_
 
@@ -43,8 +43,8 @@ void EraseVersion(Turn& turn, Version& version);
 // the new content is not committed, committed content that it replaces moves to Buffer::displaced;
 // if it is, Buffer::displaced is forgotten.
 void SetContent(Turn& turn, Buffer& buffer, Version& version, Content content);
-// Removes the content and Buffer::displaced. Readers lose the buffer as a source and are assigned
-// others at the end of the turn; its own fill ends.
+// Removes the content and Buffer::displaced. Readers lose the buffer as a source (DropSource); its
+// own fill ends.
 void ClearContent(Turn& turn, Buffer& buffer);
 // As ClearContent, but keeps committed content in Buffer::displaced: the rank may announce it
 // again.
@@ -65,7 +65,8 @@ void EndReservation(Turn& turn, Replica& replica);
 // The whole replica stops being a source, for readers that pull from it now too.
 void InvalidateReplica(Turn& turn, Replica& replica);
 
-// Call after a change of anything that candidacy depends on (connection, suspicion, content).
+// Call after a change of anything that candidacy (connection, content) or the place among the
+// candidates (suspicion, readers) depends on.
 void Reindex(Turn& turn, Buffer& buffer);
 void ReindexAll(Turn& turn, Worker& worker);
 // After a change of the worker's link: that counts in its own places among the candidates and in
@@ -96,7 +97,8 @@ bool IsUnsealable(const Shard& shard);
 void SetSources(Turn& turn, Shard& shard, const BufferAddress& reader,
                 std::vector<BufferAddress> sources);
 // How long a reader whose last source was whole, and is gone, may still say that it has everything:
-// it may have received its last segment just before.
+// it may have received its last segment just before. A reader that reports a failed source lacks
+// something: its grace is over.
 inline constexpr absl::Duration kLastHolderGrace = absl::Seconds(1);
 // Takes `source` from all its readers; those with a fill are assigned others at the end of the
 // turn. If the source was whole, they have kLastHolderGrace, in which the lack of any holder does
