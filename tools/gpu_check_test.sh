@@ -11,7 +11,8 @@ mkdir "$binaries"
 ln -s "$PWD/th/memory/cuda/gpu_test" "$PWD/th/memory/cuda/gpu_benchmark" \
   "$PWD/th/transfer/cuda_ipc/cuda_ipc_gpu_test" "$PWD/th/transfer/cuda_ipc/cuda_ipc_benchmark" \
   "$PWD/th/transfer/device_staging_benchmark" "$PWD/th/cli/th" \
-  "$PWD/th/controlled_rank/controlled_rank" "$PWD/th/server/tensorhub_server" "$binaries/"
+  "$PWD/th/controlled_rank/controlled_rank" "$PWD/th/server/tensorhub_server" \
+  "$PWD/th/c_interface/libtensorhub.so" "$binaries/"
 
 fail() {
   echo "FAILED: $*" >&2
@@ -45,6 +46,7 @@ for way in host device; do
   grep -q "staged to the $way, segments of .* of pinned copy" "$scratch/out" || fail "no figure of staging: $way"
 done
 grep -q "over cuda_ipc, checksums on" "$scratch/out" || fail "no figure of an update"
+grep -q "skipped: torch's tensors, as python3 has no torch" "$scratch/out" || fail "torch's tensors are neither tested nor named"
 
 # A driver whose copies do nothing is fast and wrong: that fails though figures are not judged.
 TH_FAKE_CUDA_LOSE_DEVICE_COPIES=1 "$binaries/cuda_ipc_benchmark" --driver "$fake" --bytes 1048576 --runs 1 --no-judge \
