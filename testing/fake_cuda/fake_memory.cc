@@ -40,9 +40,9 @@ uint64_t RoundUp(uint64_t bytes, uint64_t granularity) {
   std::abort();
 }
 
-uint64_t ReserveAddresses(uint64_t bytes) {
+uint64_t ReserveAddresses(uint64_t bytes, int protection = PROT_NONE) {
   void* address =
-      mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      mmap(nullptr, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (address == MAP_FAILED) Die("fake_cuda: cannot reserve addresses");
   return reinterpret_cast<uint64_t>(address);
 }
@@ -84,7 +84,9 @@ void RangeAllocator::Give(uint64_t begin, uint64_t bytes) {
   free_[begin] = bytes;
 }
 
-FakeMemory::FakeMemory(int devices) : addresses_(0, 0) {
+FakeMemory::FakeMemory(int devices)
+    : addresses_(0, 0),
+      pinned_(ReserveAddresses(kPinnedBytes, PROT_READ | PROT_WRITE), kPinnedBytes) {
   const uint64_t windows = static_cast<uint64_t>(devices) * kDeviceBytes;
   span_ = windows + kReservedBytes;
   base_ = RoundUp(ReserveAddresses(span_ + kMappingGranularity), kMappingGranularity);
@@ -143,12 +145,12 @@ void FakeMemory::Release(const Physical& physical) {
 
 CUresult FakeMemory::AllocateHost(uint64_t bytes, void** address) {
   if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
-  void* memory = std::aligned_alloc(4096, RoundUp(bytes, 4096));
-  if (memory == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   const std::lock_guard<std::mutex> lock(mu_);
-  const auto begin = reinterpret_cast<uint64_t>(memory);
-  allocations_[begin] = {Kind::kPinnedHost, begin, bytes, 0, next_buffer_id_++, true, nullptr};
-  *address = memory;
+  const std::optional<uint64_t> begin =
+      pinned_.Take(RoundUp(bytes, kPinnedGranularity), kPinnedGranularity);
+  if (!begin) return CUDA_ERROR_OUT_OF_MEMORY;
+  allocations_[*begin] = {Kind::kPinnedHost, *begin, bytes, 0, next_buffer_id_++, true, nullptr};
+  *address = reinterpret_cast<void*>(*begin);
   return CUDA_SUCCESS;
 }
 
@@ -158,8 +160,10 @@ CUresult FakeMemory::FreeHost(void* address) {
   if (found == allocations_.end() || found->second.kind != Kind::kPinnedHost) {
     return CUDA_ERROR_INVALID_VALUE;
   }
+  const uint64_t bytes = RoundUp(found->second.bytes, kPinnedGranularity);
   allocations_.erase(found);
-  std::free(address);
+  if (madvise(address, bytes, MADV_DONTNEED) != 0) Die("fake_cuda: cannot free pinned memory");
+  pinned_.Give(reinterpret_cast<uint64_t>(address), bytes);
   return CUDA_SUCCESS;
 }
 
@@ -394,6 +398,18 @@ bool FakeMemory::IsDeviceMemory(uint64_t address, uint64_t bytes) const {
     address = allocation->address + allocation->bytes;
   }
   return true;
+}
+
+bool FakeMemory::IsCopyableOnDevice(uint64_t address, uint64_t bytes) const {
+  if (!IsDeviceMemory(address, bytes)) return false;
+  const std::optional<Allocation> first = FindAllocation(address);
+  const bool in_one = !first || address + bytes <= first->address + first->bytes;
+  return in_one || first->kind == Kind::kMapped;
+}
+
+bool FakeMemory::IsCopyableOnHost(uint64_t address, uint64_t bytes) const {
+  const std::optional<Allocation> first = FindAllocation(address);
+  return !first || address + bytes <= first->address + first->bytes;
 }
 
 std::byte* FakeMemory::Alias(uint64_t address) const {

@@ -31,6 +31,9 @@ inline constexpr uint64_t kMappingGranularity = uint64_t{2} << 20;
 inline constexpr uint64_t kAllocationGranularity = 512;
 // Addresses for reservations and for what other processes export.
 inline constexpr uint64_t kReservedBytes = uint64_t{256} << 30;
+// Pinned memory of the process. Only what is written takes memory.
+inline constexpr uint64_t kPinnedBytes = uint64_t{16} << 30;
+inline constexpr uint64_t kPinnedGranularity = 4096;
 
 // Free and used ranges of one address space.
 class RangeAllocator {
@@ -105,6 +108,10 @@ class FakeMemory : public kernels::DeviceMemoryOnHost {
   // True when all of a range is device memory that may be accessed, of one or more adjacent
   // allocations.
   bool IsDeviceMemory(uint64_t address, uint64_t bytes) const;
+  // As of the driver's copies: a range of device memory lies in one allocation, or in adjacent
+  // mappings; one of the host that begins in pinned memory lies in one allocation of it.
+  bool IsCopyableOnDevice(uint64_t address, uint64_t bytes) const;
+  bool IsCopyableOnHost(uint64_t address, uint64_t bytes) const;
   // Where device memory or pinned memory lies for the fake; other addresses are the host's own.
   std::byte* Alias(uint64_t address) const;
   std::byte* Find(uint64_t address, uint64_t bytes) const override;
@@ -133,6 +140,7 @@ class FakeMemory : public kernels::DeviceMemoryOnHost {
   std::vector<RangeAllocator> physical_;  // by device: offsets in its file
   mutable std::mutex mu_;
   RangeAllocator addresses_;  // for reservations and imports
+  RangeAllocator pinned_;     // of the host; allocations lie side by side, as the driver's may
   std::map<uint64_t, Allocation> allocations_;
   std::map<uint64_t, uint64_t> reservations_;
   uint64_t next_buffer_id_ = 1;

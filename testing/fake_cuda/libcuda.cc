@@ -55,8 +55,11 @@ CUresult AddCopy(CUstream stream, uint64_t to, bool to_device, uint64_t from, bo
   const std::shared_ptr<FakeStream> on = Driver().FindStream(stream);
   if (on == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   const auto valid = [=] {
-    return (!to_device || Driver().memory().IsDeviceMemory(to, bytes)) &&
-           (!from_device || Driver().memory().IsDeviceMemory(from, bytes));
+    const FakeMemory& memory = Driver().memory();
+    return (to_device ? memory.IsCopyableOnDevice(to, bytes)
+                      : memory.IsCopyableOnHost(to, bytes)) &&
+           (from_device ? memory.IsCopyableOnDevice(from, bytes)
+                        : memory.IsCopyableOnHost(from, bytes));
   };
   if (!valid()) return CUDA_ERROR_INVALID_VALUE;
   on->Add([=] {
@@ -580,11 +583,13 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
   // The arguments are copied at the launch; all kernels have one structure of this size.
   static_assert(sizeof(th::kernels::LeafChecksumsArguments) ==
                 sizeof(th::kernels::CopyPiecesArguments));
+  static_assert(sizeof(th::kernels::LeafChecksumsArguments) ==
+                sizeof(th::kernels::MovePiecesArguments));
   th::kernels::LeafChecksumsArguments arguments;
   std::memcpy(&arguments, parameters[0], sizeof(arguments));
   const auto kernel = reinterpret_cast<th::kernels::HostKernel>(function);
   on->Add([=] {
-    kernel(&arguments, grid_x, Driver().memory());
+    if (!Driver().loses_device_copies()) kernel(&arguments, grid_x, Driver().memory());
     return CUDA_SUCCESS;
   });
   return CUDA_SUCCESS;

@@ -51,6 +51,9 @@ struct DeviceCopy {
   uint64_t offset = 0;
   uint64_t bytes = 0;
   std::byte* host = nullptr;
+  // True: `host` lies in another allocation than that of the copy before, though it may follow it.
+  // One copy of the driver stays within one allocation of pinned memory.
+  bool begins_allocation = false;
 };
 
 // Host memory that devices read and write themselves, given back when this ends.

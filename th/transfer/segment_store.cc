@@ -567,7 +567,8 @@ std::vector<DeviceCopy> SegmentStore::CopiesOf(
   std::vector<DeviceCopy> copies;
   for (const SegmentPiece& piece : layout_->PiecesOf(segment)) {
     if (!regions_.empty() && regions_[piece.storage].kind == MemoryKind::kDevice) {
-      copies.push_back({piece.storage, piece.offset, piece.bytes, host});
+      copies.push_back({piece.storage, piece.offset, piece.bytes, host,
+                        /*begins_allocation=*/copies.empty()});
     } else {
       in_host_memory(static_cast<char*>(storages_[piece.storage]) + piece.offset, host,
                      piece.bytes);

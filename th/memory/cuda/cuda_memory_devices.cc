@@ -32,6 +32,7 @@ constexpr uint64_t kPackedBytes = uint64_t{4} << 20;
 struct HostedPiece {
   DevicePiece piece;
   std::byte* host = nullptr;
+  bool begins_allocation = false;  // see DeviceCopy
 };
 
 enum class Direction : uint8_t { kToHost, kToDevice };
@@ -96,14 +97,15 @@ class CudaMemoryDevices::Engine {
     std::unique_ptr<PieceCopier> copier ABSL_GUARDED_BY(mu);
   };
 
-  // Pieces whose places on the host follow each other are a group, of as many bytes as are packed
-  // at once.
+  // Pieces whose places in one allocation of the host follow each other are a group, of as many
+  // bytes as are packed at once.
   absl::Status CopyGroups(Direction direction, absl::Span<const HostedPiece> pieces, Lane& lane)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(lane.mu) {
     while (!pieces.empty()) {
       size_t count = 1;
       uint64_t bytes = pieces[0].piece.bytes;
-      while (count < pieces.size() && pieces[count].host == pieces[0].host + bytes &&
+      while (count < pieces.size() && !pieces[count].begins_allocation &&
+             pieces[count].host == pieces[0].host + bytes &&
              bytes + pieces[count].piece.bytes <= kPackedBytes) {
         bytes += pieces[count++].piece.bytes;
       }
@@ -117,7 +119,7 @@ class CudaMemoryDevices::Engine {
 
   static absl::Status CopyEach(Direction direction, absl::Span<const HostedPiece> pieces,
                                const CudaStream& stream) {
-    for (const auto& [piece, host] : pieces) {
+    for (const auto& [piece, host, begins_allocation] : pieces) {
       if (piece.bytes == 0) continue;
       TH_RETURN_IF_ERROR(direction == Direction::kToHost
                              ? stream.CopyToHost(host, piece.address(), piece.bytes)
@@ -272,7 +274,7 @@ class CudaMemoryDevices::Side final : public DeviceSide {
     std::vector<std::vector<HostedPiece>> pieces(devices_->engines_.size());
     for (const DeviceCopy& copy : copies) {
       TH_ASSIGN_OR_RETURN(const DevicePiece piece, PieceOf(copy.region, copy.offset, copy.bytes));
-      pieces[DeviceOf(piece)].push_back({piece, copy.host});
+      pieces[DeviceOf(piece)].push_back({piece, copy.host, copy.begins_allocation});
     }
     for (size_t device = 0; device < pieces.size(); ++device) {
       if (pieces[device].empty()) continue;
