@@ -17,6 +17,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "th/status/status_macros.h"
+#include "th/transfer/monotonic_clock.h"
 #include "th/transfer/same_host/peer_memory.h"
 #include "th/transfer/same_host/peer_user.h"
 #include "th/transfer/segment_store.h"
@@ -62,18 +63,21 @@ class ServedCudaMemory final : public stream::ServedMemory {
   }
 
   absl::Status CheckServes(absl::Span<const MemoryRegion> regions) override {
+    uint64_t checked_begin = 0, checked_end = 0;  // tensors commonly lie in one allocation
     for (const MemoryRegion& region : regions) {
       if (region.kind != MemoryKind::kDevice || region.bytes == 0) continue;
       const auto address = reinterpret_cast<uint64_t>(region.address);
+      if (address >= checked_begin && address + region.bytes <= checked_end) continue;
       const auto check = [&] {
         return shared_->exported()->CheckExportable(address, region.bytes);
       };
-      absl::Status exportable = check();
-      if (absl::IsNotFound(exportable)) {
+      absl::StatusOr<uint64_t> end = check();
+      if (absl::IsNotFound(end.status())) {
         TH_RETURN_IF_ERROR(AttachForThisConnection(region.address, region.bytes));
-        exportable = check();
+        end = check();
       }
-      TH_RETURN_IF_ERROR(exportable);
+      TH_ASSIGN_OR_RETURN(checked_end, end);
+      checked_begin = address;
     }
     return absl::OkStatus();
   }
@@ -82,15 +86,19 @@ class ServedCudaMemory final : public stream::ServedMemory {
   // A GPU copies the usual one in some microseconds, less than its way to say so.
   Window window() const override { return {.bytes = uint64_t{32} << 20, .segments = 256}; }
   std::optional<uint32_t> KeyOf(const iovec& piece) override {
-    if (!shared_->kinds()->IsDevice(piece)) return host_->KeyOf(piece);
     const auto address = reinterpret_cast<uint64_t>(piece.iov_base);
-    absl::StatusOr<uint32_t> slot = shared_->exported()->SlotOf(address, piece.iov_len);
-    if (absl::IsNotFound(slot.status()) &&
+    // Thousands of tensors commonly lie in one allocation.
+    const bool in_last = address >= last_.begin && address + piece.iov_len <= last_.end;
+    if (in_last && MonotonicNow() < last_.good_until) return kDeviceKey | last_.slot;
+    if (!shared_->kinds()->IsDevice(piece)) return host_->KeyOf(piece);
+    auto span = shared_->exported()->SpanOf(address, piece.iov_len);
+    if (absl::IsNotFound(span.status()) &&
         AttachForThisConnection(piece.iov_base, piece.iov_len).ok()) {
-      slot = shared_->exported()->SlotOf(address, piece.iov_len);
+      span = shared_->exported()->SpanOf(address, piece.iov_len);
     }
-    if (!slot.ok()) return std::nullopt;
-    return kDeviceKey | *slot;
+    if (!span.ok()) return std::nullopt;
+    last_ = *span;
+    return kDeviceKey | last_.slot;
   }
 
  private:
@@ -109,6 +117,7 @@ class ServedCudaMemory final : public stream::ServedMemory {
   const std::shared_ptr<SharedDevices> shared_;
   const std::unique_ptr<stream::ServedMemory> host_;
   std::vector<std::unique_ptr<AttachedMemory>> attached_;
+  ExportedMemory::SharedSpan last_;  // that KeyOf has found
 };
 
 // ---- the reader's end
@@ -151,6 +160,8 @@ class RemoteCudaMemory final : public stream::RemoteMemory {
   bool ready() const override { return source_ != nullptr; }
   int fd() const override { return bell_->fd(); }
   bool writes_devices() const override { return true; }
+  // What is copied together is waited for once.
+  uint64_t follow_after_bytes() const override { return DeviceCopier::kBatchBytes; }
   bool copying() const override {
     return std::any_of(items_.begin(), items_.end(),
                        [](const Item& item) { return item.job != nullptr && !item.job->ended(); });
@@ -181,15 +192,16 @@ class RemoteCudaMemory final : public stream::RemoteMemory {
                                                 .checksummed = checksummed_,
                                                 .on_end = [bell = bell_] { bell->Ring(); },
                                                 .device_write = std::move(write)});
-    shared_->copier().Submit(device, lane_, items_.back().job);
+    unsubmitted_.emplace_back(device, items_.back().job);
   }
 
   absl::StatusOr<std::optional<Read>> Poll() override {
-    bell_->Clear();
+    SubmitAll();
+    if (items_.empty() || !HasEnded(items_.front())) bell_->Clear();
     if (items_.empty()) return std::optional<Read>();
     if (items_.front().job == nullptr) return PollHost();
     Item& item = items_.front();
-    if (!item.job->ended()) return std::optional<Read>();
+    if (!HasEnded(item)) return std::optional<Read>();
     if (!item.control.ok()) CheckEnded();
     Read read{
         .status = item.job->status(), .control = std::nullopt, .checksum = item.job->checksum()};
@@ -205,6 +217,7 @@ class RemoteCudaMemory final : public stream::RemoteMemory {
   }
   bool End(bool hangs) override {
     bell_->Clear();
+    unsubmitted_.clear();
     std::erase_if(items_, [hangs](const Item& item) {
       if (item.job == nullptr || item.job->Cancel()) return true;
       if (hangs) item.job->GiveUp();
@@ -221,6 +234,14 @@ class RemoteCudaMemory final : public stream::RemoteMemory {
     // The source's control block, read after the bytes.
     absl::StatusOr<Read::Control> control = absl::UnavailableError("not read");
   };
+
+  static bool HasEnded(const Item& item) { return item.job != nullptr && item.job->ended(); }
+
+  void SubmitAll() {
+    for (auto& [device, job] : std::exchange(unsubmitted_, {})) {
+      shared_->copier().Submit(device, lane_, std::move(job));
+    }
+  }
 
   bool IsOfHost(absl::Span<const stream::Located::Piece> from, absl::Span<const iovec> into) const {
     for (const stream::Located::Piece& piece : from) {
@@ -282,7 +303,9 @@ class RemoteCudaMemory final : public stream::RemoteMemory {
   std::optional<same_host::PeerMemory> process_;
   std::shared_ptr<SourceImports> source_;  // once it is ready
   std::deque<Item> items_;                 // that Poll has not returned, in the order of Start
-  uint64_t control_address_ = 0;           // the same for all reads of a connection
+  // Jobs that were started since the last Poll, and the devices that will copy.
+  std::vector<std::pair<const CudaDevice*, std::shared_ptr<CopyJob>>> unsubmitted_;
+  uint64_t control_address_ = 0;  // the same for all reads of a connection
 };
 
 // Ends what is attached at both of a transport's sides.

@@ -227,23 +227,28 @@ void ExportedMemory::CloseLongestUnused() {
   }
 }
 
-absl::StatusOr<uint32_t> ExportedMemory::SlotOf(uint64_t address, uint64_t bytes) {
+absl::StatusOr<ExportedMemory::SharedSpan> ExportedMemory::SpanOf(uint64_t address,
+                                                                  uint64_t bytes) {
   const absl::MutexLock lock(&mu_);
-  std::optional<uint32_t> first, last;
+  std::optional<SharedSpan> first;
+  std::optional<uint32_t> last;
   for (uint64_t at = address; !first.has_value() || at < address + bytes;) {
     TH_ASSIGN_OR_RETURN(Known* const known, Find(at));
     TH_RETURN_IF_ERROR(Export(known));
     if (last.has_value()) table_->Link(*last, *known->slot);
     last = known->slot;
-    if (!first.has_value()) first = last;
     at = known->allocation.address + known->allocation.bytes;
+    if (!first.has_value()) {
+      first = {*last, known->allocation.address, at, known->verified_at + kVerifiedFor};
+    }
   }
   return *first;
 }
 
-absl::Status ExportedMemory::CheckExportable(uint64_t address, uint64_t bytes) {
+absl::StatusOr<uint64_t> ExportedMemory::CheckExportable(uint64_t address, uint64_t bytes) {
   const absl::MutexLock lock(&mu_);
-  for (uint64_t at = address; at < address + bytes;) {
+  uint64_t at = address;
+  while (at < address + bytes) {
     TH_ASSIGN_OR_RETURN(Known* const known, Find(at));
     if (!known->exportable.has_value()) {
       known->exportable =
@@ -252,7 +257,7 @@ absl::Status ExportedMemory::CheckExportable(uint64_t address, uint64_t bytes) {
     TH_RETURN_IF_ERROR(*known->exportable);
     at = known->allocation.address + known->allocation.bytes;
   }
-  return absl::OkStatus();
+  return at;
 }
 
 }  // namespace th::cuda_ipc

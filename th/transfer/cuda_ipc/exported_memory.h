@@ -29,6 +29,7 @@
 #include "th/memory/cuda/device_memory.h"
 #include "th/memory/cuda/shared_allocation.h"
 #include "th/memory/memory_region.h"
+#include "th/status/status_macros.h"
 #include "th/transfer/cuda_ipc/allocation_table.h"
 #include "th/transfer/transport.h"
 
@@ -72,9 +73,21 @@ class ExportedMemory : public std::enable_shared_from_this<ExportedMemory> {
   // The slot of the allocation that the memory begins in; those that it goes on in are linked to
   // it. NOT_FOUND: some of it is not attached, or lies in other allocations than when it was;
   // UNIMPLEMENTED: it has no handle for other processes; RESOURCE_EXHAUSTED.
-  absl::StatusOr<uint32_t> SlotOf(uint64_t address, uint64_t bytes);
-  // OK where SlotOf would find it, or the reason why not.
-  absl::Status CheckExportable(uint64_t address, uint64_t bytes);
+  absl::StatusOr<uint32_t> SlotOf(uint64_t address, uint64_t bytes) {
+    TH_ASSIGN_OR_RETURN(const SharedSpan span, SpanOf(address, bytes));
+    return span.slot;
+  }
+  // The same, and the allocation's bytes: until `good_until` they have the same slot.
+  struct SharedSpan {
+    uint32_t slot = 0;
+    uint64_t begin = 0;
+    uint64_t end = 0;
+    absl::Time good_until = absl::InfinitePast();
+  };
+  absl::StatusOr<SharedSpan> SpanOf(uint64_t address, uint64_t bytes);
+  // The reason why SlotOf would not find it, or the end of the last allocation that it lies in:
+  // what else lies before that, from `address` on, is exportable too.
+  absl::StatusOr<uint64_t> CheckExportable(uint64_t address, uint64_t bytes);
 
  private:
   class Handle;

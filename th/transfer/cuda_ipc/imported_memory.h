@@ -21,6 +21,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -56,6 +57,15 @@ class Import {
   CopyPath path() const { return path_; }
   // The device that has the address: the reading one, but for kStaged that of the memory.
   CudaDevice& device() const { return *device_; }
+  // The address here of bytes that lie at `address` in the source, in its allocation of this slot.
+  // Nullopt: they do not lie in it, or not all.
+  std::optional<uint64_t> AddressHere(uint32_t slot, uint64_t address, uint64_t bytes) const {
+    const uint64_t size = shared_.exported.bytes;
+    const uint64_t offset = address - shared_.address;
+    const bool inside =
+        slot == slot_ && address >= shared_.address && bytes <= size && offset <= size - bytes;
+    return inside ? std::optional(address_ + offset) : std::nullopt;
+  }
 
  private:
   friend class SourceImports;

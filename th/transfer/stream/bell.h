@@ -14,6 +14,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdint>
 
 #include "th/transfer/stream/socket.h"
@@ -26,16 +27,22 @@ class Bell {
   bool valid() const { return event_.open(); }
   int fd() const { return event_.fd(); }
   void Ring() const {
+    // Whoever has rung before is seen by the same look.
+    if (rung_.exchange(true)) return;
     const uint64_t one = 1;
     [[maybe_unused]] const ssize_t written = write(event_.fd(), &one, sizeof(one));
   }
   void Clear() const {
     uint64_t count = 0;
     [[maybe_unused]] const ssize_t got = read(event_.fd(), &count, sizeof(count));
+    // After the read: a ring in between is seen by the look that follows, and one whose write comes
+    // late wakes the loop once more.
+    rung_.exchange(false);
   }
 
  private:
   const Socket event_;  // the owner of a descriptor
+  mutable std::atomic<bool> rung_{false};
 };
 
 }  // namespace th::stream

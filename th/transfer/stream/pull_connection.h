@@ -125,6 +125,9 @@ class PullConnection : public EventLoop::Handler,
   // segment.
   void ReadSome();
   ssize_t Receive(size_t* wanted);
+  ssize_t ReceiveControl(size_t* wanted);
+  void ConsumeBuffered(absl::Span<const char> received);
+  void CopyToDestination(absl::Span<const char> payload);
   void Consume(size_t bytes);
   void ConsumePayload(size_t bytes);
   void ConsumeHeader(size_t bytes);

@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
+#include <cstring>
 #include <utility>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "th/status/status_macros.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/transfer/stream/pull_connection.h"
@@ -21,13 +23,17 @@ namespace {
 constexpr size_t kBytesPerTurn = size_t{4} << 20;
 // Pieces of memory one call scatters to.
 constexpr size_t kPiecesPerCall = 512;
+// Control frames that one call takes where the source's memory is read: the places of some hundred
+// segments. As much of a payload that comes among them is copied once more.
+constexpr size_t kControlBytesPerCall = size_t{16} << 10;
 }  // namespace
 
 void PullConnection::ReadSome() {
   for (size_t budget = kBytesPerTurn; state_ != State::kClosed && !last_word_.has_value();) {
     size_t wanted = 0;
     bytes_read_ = 0;
-    const ssize_t got = Receive(&wanted);
+    const bool buffered = memory_ != nullptr && payload_left_ == 0;
+    const ssize_t got = buffered ? ReceiveControl(&wanted) : Receive(&wanted);
     if (got < 0 && errno == EINTR) continue;
     const int error = errno;
     if (got <= 0) FollowReads();  // what was read before the end counts
@@ -35,7 +41,11 @@ void PullConnection::ReadSome() {
     if (got <= 0)
       return ShutByEnd(got == 0 ? "the source closed the connection" : ErrnoText(error));
     const auto bytes = static_cast<size_t>(got);
-    Consume(bytes);
+    if (buffered) {
+      ConsumeBuffered(absl::MakeConstSpan(loop_->scratch().data(), bytes));
+    } else {
+      Consume(bytes);
+    }
     // Less than wanted: there was no more, and asking would only hear so. The loop calls again.
     if (bytes < wanted || bytes + bytes_read_ >= budget) return FollowReads();
     budget -= bytes + bytes_read_;
@@ -68,6 +78,43 @@ ssize_t PullConnection::Receive(size_t* wanted) {
   message.msg_iovlen = receive_iov_.size();
   CountExtraBytes();
   return recvmsg(socket_.fd(), &message, MSG_DONTWAIT);
+}
+
+ssize_t PullConnection::ReceiveControl(size_t* wanted) {
+  std::vector<char>& scratch = loop_->scratch();
+  *wanted = std::min(scratch.size(), kControlBytesPerCall);
+  return recv(socket_.fd(), scratch.data(), *wanted, MSG_DONTWAIT);
+}
+
+// Copies each part to where Receive would have put it.
+void PullConnection::ConsumeBuffered(absl::Span<const char> received) {
+  // Nothing counts behind the source's last word.
+  while (!received.empty() && state_ != State::kClosed && !last_word_.has_value()) {
+    size_t part = 0;
+    if (body_left_ > 0) {
+      part = std::min(received.size(), body_left_);
+      std::memcpy(body_.data() + body_.size() - body_left_, received.data(), part);
+    } else if (payload_left_ > 0) {
+      part = std::min<uint64_t>(received.size(), payload_left_);
+      if (landing_) CopyToDestination(received.first(part));
+    } else {
+      part = std::min(received.size(), kFrameHeaderBytes - header_have_);
+      std::memcpy(raw_header_.data() + header_have_, received.data(), part);
+    }
+    received.remove_prefix(part);
+    Consume(part);
+  }
+}
+
+// Copies the payload's next bytes.
+void PullConnection::CopyToDestination(absl::Span<const char> payload) {
+  size_t offset = piece_offset_;
+  for (size_t i = piece_; !payload.empty(); ++i) {
+    const size_t part = std::min(payload.size(), destination_[i].iov_len - offset);
+    std::memcpy(static_cast<char*>(destination_[i].iov_base) + offset, payload.data(), part);
+    payload.remove_prefix(part);
+    offset = 0;
+  }
 }
 
 void PullConnection::Consume(size_t bytes) {

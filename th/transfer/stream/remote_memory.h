@@ -118,10 +118,14 @@ class RemoteMemory {
   // True if a destination that is not all host memory can be written. Asked just before Start.
   virtual bool CanWrite(absl::Span<const iovec> into) { return writes_devices(); }
   // Begins to copy `from` (in the source's address space) to `into`, which have the same sum of
-  // lengths and stay valid until the end of it, and then to read the control block. Only once
-  // ready.
+  // lengths and stay valid until the end of it, and then to read the control block; with the next
+  // Poll at the latest. Only once ready.
   virtual void Start(absl::Span<const Located::Piece> from, absl::Span<const iovec> into,
                      const ControlPlace& control) = 0;
+  // Poll is called once this many bytes have been started since the last time, if not before: at
+  // the end of each turn of the loop. More, and the source waits for its window of located segments
+  // (ServedMemory::Window), and what was copied at once leaves the cache before it is summed.
+  virtual uint64_t follow_after_bytes() const { return uint64_t{1} << 20; }
   // Bytes that were read beside those that were asked for, and thrown away: what lies between
   // tensors that are read together.
   virtual uint64_t packing_overhead_bytes() const { return 0; }
