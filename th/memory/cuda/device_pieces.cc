@@ -12,8 +12,8 @@ namespace {
 // Enough for all warps that a multiprocessor holds at once.
 constexpr uint32_t kBlocksPerMultiprocessor = 8;
 
-uint64_t Chunks(const kernels::CopyPiecesArguments& arguments) {
-  return (arguments.packed_bytes + kernels::kCopyChunkBytes - 1) / kernels::kCopyChunkBytes;
+uint64_t Chunks(uint64_t bytes) {
+  return (bytes + kernels::kCopyChunkBytes - 1) / kernels::kCopyChunkBytes;
 }
 
 }  // namespace
@@ -63,6 +63,7 @@ absl::StatusOr<std::unique_ptr<DeviceKernels>> DeviceKernels::Load(CudaDevice* d
   TH_RETURN_IF_ERROR(loaded->Find("th_leaf_checksums", &loaded->leaf_checksums_));
   TH_RETURN_IF_ERROR(loaded->Find("th_gather", &loaded->gather_));
   TH_RETURN_IF_ERROR(loaded->Find("th_scatter", &loaded->scatter_));
+  TH_RETURN_IF_ERROR(loaded->Find("th_move", &loaded->move_));
   return loaded;
 }
 
@@ -92,12 +93,17 @@ absl::Status DeviceKernels::ChecksumLeaves(const CudaStream& stream,
 
 absl::Status DeviceKernels::Gather(const CudaStream& stream,
                                    kernels::CopyPiecesArguments arguments) const {
-  return Launch(stream, gather_, Chunks(arguments), &arguments);
+  return Launch(stream, gather_, Chunks(arguments.packed_bytes), &arguments);
 }
 
 absl::Status DeviceKernels::Scatter(const CudaStream& stream,
                                     kernels::CopyPiecesArguments arguments) const {
-  return Launch(stream, scatter_, Chunks(arguments), &arguments);
+  return Launch(stream, scatter_, Chunks(arguments.packed_bytes), &arguments);
+}
+
+absl::Status DeviceKernels::Move(const CudaStream& stream,
+                                 kernels::MovePiecesArguments arguments) const {
+  return Launch(stream, move_, Chunks(arguments.bytes), &arguments);
 }
 
 }  // namespace th

@@ -60,6 +60,7 @@ class DeviceKernels {
                               kernels::LeafChecksumsArguments arguments) const;
   absl::Status Gather(const CudaStream& stream, kernels::CopyPiecesArguments arguments) const;
   absl::Status Scatter(const CudaStream& stream, kernels::CopyPiecesArguments arguments) const;
+  absl::Status Move(const CudaStream& stream, kernels::MovePiecesArguments arguments) const;
 
  private:
   DeviceKernels(CudaDevice* device, CUmodule module) : device_(device), module_(module) {}
@@ -72,6 +73,7 @@ class DeviceKernels {
   CUfunction leaf_checksums_ = nullptr;
   CUfunction gather_ = nullptr;
   CUfunction scatter_ = nullptr;
+  CUfunction move_ = nullptr;
 };
 
 // A list that the host writes and kernels read: pinned memory and device memory of one size.

@@ -42,7 +42,9 @@ struct Options {
   int reader_device = 0;
   uint64_t bytes = uint64_t{1} << 30;
   uint64_t tensors = 1;
-  uint64_t tensor_bytes = 0;  // of each tensor, in place of `bytes`; 0: not given
+  uint64_t tensor_bytes = 0;   // of each tensor, in place of `bytes`; 0: not given
+  uint64_t segment_bytes = 0;  // 0: what the layout has for so many bytes
+  uint32_t requests = ReplicatorLimits().requests_in_flight;
   bool beside_one_tensor = false;
   int runs = 11;
   bool checksum = false;
@@ -102,8 +104,9 @@ class DeviceShard {
         stride_(tensors == 1 ? tensor_bytes_ : tensor_bytes_ + 16 + tensor_bytes_ % 2) {
     buffer_ =
         std::make_unique<DeviceBuffer>(Must(DeviceBuffer::Allocate(device_, tensors * stride_)));
-    ShardLayout::Spec spec{.checksum = options.checksum ? ChecksumAlgorithm::kXxh3Leaves
-                                                        : ChecksumAlgorithm::kNone};
+    ShardLayout::Spec spec{
+        .segment_bytes = options.segment_bytes,
+        .checksum = options.checksum ? ChecksumAlgorithm::kXxh3Leaves : ChecksumAlgorithm::kNone};
     StorageMemory memory;
     // The layout goes by names, so those are of one width: places follow each other.
     constexpr uint64_t kFirstName = 100'000'000;
@@ -257,9 +260,11 @@ absl::StatusOr<double> CopySeconds(const DeviceShard& shard, const Options& opti
 
 // The seconds of one run, whose bytes have all been compared.
 double SecondsOfRun(const DeviceShard& shard, Transport* transport, const Endpoint& source,
-                    WorkerId worker) {
+                    const Options& options, WorkerId worker) {
   Must(shard.Write(Before()));
-  const double seconds = SecondsToReceive(shard.store(), transport, source, {}, worker);
+  ReplicatorLimits limits;
+  limits.requests_in_flight = options.requests;
+  const double seconds = SecondsToReceive(shard.store(), transport, source, limits, worker);
   Must(shard.Verify(Weights(), Before()));
   return seconds;
 }
@@ -304,10 +309,11 @@ bool RunReader(int control, const Options& options) {
   const Endpoint source{.address = address, .transport = kCudaIpcTransport, .site = ""};
   std::vector<double> seconds, one_tensor_seconds;  // in turn, so that both have the same GPU
   for (int run = 0; run <= options.runs; ++run) {
-    const double took = SecondsOfRun(shard, transport.get(), source, kBenchmarkWorker);
+    const double took = SecondsOfRun(shard, transport.get(), source, options, kBenchmarkWorker);
     if (run > 0) seconds.push_back(took);  // the first one imports
     if (!one_tensor) continue;
-    const double one_took = SecondsOfRun(*one_tensor, transport.get(), source, kOneTensorWorker);
+    const double one_took =
+        SecondsOfRun(*one_tensor, transport.get(), source, options, kOneTensorWorker);
     if (run > 0) one_tensor_seconds.push_back(one_took);
   }
   const char* const way = counters->staged_bytes > 0        ? "staged"
@@ -340,6 +346,12 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 20));
   app.add_option("--tensor-bytes", options.tensor_bytes, "of each tensor, in place of --bytes")
       ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 30));
+  app.add_option("--segment-bytes", options.segment_bytes,
+                 "of the shard's segments (what a shard of the size has by itself)")
+      ->check(CLI::Range(kMinSegmentBytes, kMaxSegmentBytes));
+  app.add_option("--requests", options.requests, "of 4 MiB in flight at the source")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 32));
   app.add_flag("--beside-one-tensor", options.beside_one_tensor,
                "the baseline is one tensor of as many bytes; takes twice as much device memory");
   app.add_option("--runs", options.runs, "of which the median counts")

@@ -39,6 +39,11 @@ struct Plan {
   std::optional<SegmentChecksum> checksum;
   std::vector<Target> targets;
   std::vector<ImportedRange> imported;  // kept until the copies are done
+  struct Found {
+    std::shared_ptr<const Import> import;
+    const CudaDevice* device = nullptr;  // for which it was looked up
+  };
+  Found found;  // for the last piece
   struct Moves {
     std::vector<DeviceMove> here;  // within what the device reaches
     std::vector<PeerMove> from_peers;
@@ -47,7 +52,6 @@ struct Plan {
   };
   std::map<CudaDevice*, Moves> moves;     // by the device that copies
   std::vector<DeviceMove> between_hosts;  // `from` in the source's process
-  std::vector<PiecesUse> uses;            // of the destination
 
   // The pieces of the destination that lie on a device, in order.
   std::vector<DevicePiece> PiecesOn(const CudaDevice* device) const {
@@ -57,6 +61,16 @@ struct Plan {
         pieces.push_back({target.memory.get(), target.offset, target.bytes});
     }
     return pieces;
+  }
+  // The devices that it lies on in part.
+  std::vector<CudaDevice*> Written() const {
+    std::vector<CudaDevice*> written;
+    for (const Target& target : targets) {
+      CudaDevice* const device = target.device();
+      if (device == nullptr || std::count(written.begin(), written.end(), device) > 0) continue;
+      written.push_back(device);
+    }
+    return written;
   }
   // The device that all of the destination lies on; null: on several, or (in part) in the host.
   CudaDevice* OnlyDevice() const {
@@ -140,14 +154,16 @@ class CopyBatch {
       plans_.push_back(std::make_unique<Plan>(std::move(job)));
       plans_.back()->status = Prepare(*plans_.back());
     }
+    BeginUses();
     CopyBetweenHosts();
     for (CudaDevice* const device : Devices()) CopyWith(device);
-    for (const auto& plan : plans_) VerifyUses(*plan);
+    VerifyUses();
     ChecksumOnDevices();
-    for (std::unique_ptr<Plan>& plan : plans_) {
+    for (const auto& plan : plans_) {
       if (plan->status.ok() && WantsChecksum(*plan)) ChecksumInHost(*plan);
-      End(std::move(plan));
     }
+    uses_.clear();  // before anybody hears of the end
+    for (std::unique_ptr<Plan>& plan : plans_) End(std::move(plan));
   }
 
  private:
@@ -162,7 +178,9 @@ class CopyBatch {
   void CopyBetweenHosts();
   void CopyWith(CudaDevice* device);
   absl::Status Ask(DeviceEngine& engine, CudaDevice* device);
-  void VerifyUses(Plan& plan);
+  void BeginUses();
+  void VerifyUses();
+  static absl::Status CheckMemory(const Plan& plan);
   bool WantsChecksum(const Plan& plan) const {
     return plan.job->spec_.checksummed && !plan.checksum.has_value();
   }
@@ -176,6 +194,7 @@ class CopyBatch {
   Engines& engines_;
   CopyCounters& counters_;
   std::vector<std::unique_ptr<Plan>> plans_;
+  std::vector<PiecesUse> uses_;  // of the destinations on devices
 };
 
 // ---- planning
@@ -217,14 +236,6 @@ absl::Status CopyBatch::Prepare(Plan& plan) {
       if (offset == target.bytes) ++at, offset = 0;
     }
   }
-  std::vector<CudaDevice*> written;
-  for (const Target& target : plan.targets) {
-    CudaDevice* const device = target.device();
-    if (device == nullptr || std::count(written.begin(), written.end(), device) > 0) continue;
-    written.push_back(device);
-    TH_ASSIGN_OR_RETURN(PiecesUse use, PiecesUse::Begin(*device, plan.PiecesOn(device)));
-    plan.uses.push_back(std::move(use));
-  }
   return absl::OkStatus();
 }
 
@@ -245,15 +256,27 @@ absl::Status CopyBatch::Add(Plan& plan, const Located::Piece& from, const Target
 absl::Status CopyBatch::AddFromDevice(Plan& plan, const Located::Piece& from, uint64_t to,
                                       const Target& target) {
   CudaDevice* const device = target.device();
+  const uint32_t slot = from.key & ~kDeviceKey;
   std::vector<ImportedRange> ranges;
-  TH_RETURN_IF_ERROR(plan.job->spec_.source->Find(from.key & ~kDeviceKey, from.address, from.bytes,
-                                                  device, &ranges));
+  const Plan::Found& last = plan.found;  // thousands of pieces commonly lie in one allocation
+  const auto here = last.import == nullptr || last.device != device
+                        ? std::nullopt
+                        : last.import->AddressHere(slot, from.address, from.bytes);
+  if (here.has_value()) {
+    ranges.push_back({last.import, *here, from.bytes});
+  } else {
+    TH_RETURN_IF_ERROR(
+        plan.job->spec_.source->Find(slot, from.address, from.bytes, device, &ranges));
+    plan.found = {ranges.back().import, device};
+  }
   for (ImportedRange& range : ranges) {
+    const bool same = range.import->path() == CopyPath::kSameDevice;
     const DeviceMove move{.to = to,
                           .from = range.address,
                           .bytes = range.bytes,
                           .to_memory = target.memory.get(),
-                          .from_memory = range.import.get()};
+                          .from_memory = range.import.get(),
+                          .same_device = same};
     CudaDevice& owner = range.import->device();
     if (device == nullptr) {
       counters_.host_bytes += range.bytes;
@@ -262,7 +285,6 @@ absl::Status CopyBatch::AddFromDevice(Plan& plan, const Located::Piece& from, ui
       counters_.staged_bytes += range.bytes;
       plan.moves[device].from_peers.push_back({move, &owner});
     } else {
-      const bool same = range.import->path() == CopyPath::kSameDevice;
       (same ? counters_.same_device_bytes : counters_.peer_access_bytes) += range.bytes;
       plan.moves[device].here.push_back(move);
     }
@@ -335,9 +357,9 @@ absl::Status CopyBatch::Ask(DeviceEngine& engine, CudaDevice* device) {
       TH_RETURN_IF_ERROR(engine.CopyFromPeer(move.move, *move.from));
     }
   }
-  uint64_t packed = 0;
-  TH_RETURN_IF_ERROR(engine.Copy(here, &packed));
-  counters_.packed_pieces += packed;
+  uint64_t by_kernel = 0;
+  TH_RETURN_IF_ERROR(engine.Copy(here, &by_kernel));
+  counters_.kernel_pieces += by_kernel;
   for (const auto& plan : plans_) {
     const auto moves = plan->moves.find(device);
     if (!plan->status.ok() || moves == plan->moves.end()) continue;
@@ -352,12 +374,51 @@ absl::Status CopyBatch::Ask(DeviceEngine& engine, CudaDevice* device) {
   return absl::OkStatus();
 }
 
-// Memory that its owner has freed or mapped anew meanwhile explains any other failure.
-void CopyBatch::VerifyUses(Plan& plan) {
-  for (const PiecesUse& use : plan.uses) {
-    if (absl::Status verified = use.Verify(); !verified.ok()) plan.status = std::move(verified);
+// One use for all plans, as each asks the driver; where it is refused, each plan has its own.
+void CopyBatch::BeginUses() {
+  std::map<CudaDevice*, std::vector<DevicePiece>> pieces;
+  for (const auto& plan : plans_) {
+    if (!plan->status.ok()) continue;
+    for (CudaDevice* const device : plan->Written()) {
+      const std::vector<DevicePiece> own = plan->PiecesOn(device);
+      pieces[device].insert(pieces[device].end(), own.begin(), own.end());
+    }
   }
-  plan.imported.clear();
+  for (const auto& [device, all] : pieces) {
+    if (absl::StatusOr<PiecesUse> use = PiecesUse::Begin(*device, all); use.ok()) {
+      uses_.push_back(*std::move(use));
+      continue;
+    }
+    for (const auto& plan : plans_) {
+      if (!plan->status.ok()) continue;
+      absl::StatusOr<PiecesUse> use = PiecesUse::Begin(*device, plan->PiecesOn(device));
+      if (use.ok()) {
+        uses_.push_back(*std::move(use));
+      } else {
+        plan->status = use.status();
+      }
+    }
+  }
+}
+
+// Memory that its owner has freed or mapped anew meanwhile explains any other failure.
+void CopyBatch::VerifyUses() {
+  const bool same = std::all_of(uses_.begin(), uses_.end(),
+                                [](const PiecesUse& use) { return use.Verify().ok(); });
+  for (const auto& plan : plans_) {
+    if (!same) {
+      if (absl::Status memory = CheckMemory(*plan); !memory.ok()) plan->status = std::move(memory);
+    }
+    plan->imported.clear();
+    plan->found = {};
+  }
+}
+
+absl::Status CopyBatch::CheckMemory(const Plan& plan) {
+  for (const CudaDevice* const device : plan.Written()) {
+    TH_RETURN_IF_ERROR(PiecesUse::Begin(*device, plan.PiecesOn(device)).status());
+  }
+  return absl::OkStatus();
 }
 
 // ---- summing

@@ -12,9 +12,9 @@
 //
 // A GPU that hangs holds up only what is copied by it.
 //
-// Within a device many small pieces are gathered and scattered by two kernels through scratch
-// memory; larger ones are copied one by one. Jobs that wait are done together: the device is
-// waited for once.
+// Within a device one kernel copies all pieces; of another device's memory the small ones, where
+// there are several, and the driver the larger ones. Jobs that wait are done together: the device
+// is waited for once.
 //
 // Thread-safe.
 #ifndef TH_TRANSFER_CUDA_IPC_DEVICE_COPIER_H_
@@ -58,7 +58,7 @@ struct CopyCounters {
   std::atomic<uint64_t> peer_access_bytes{0};
   std::atomic<uint64_t> staged_bytes{0};
   std::atomic<uint64_t> host_bytes{0};     // from or to memory of the host
-  std::atomic<uint64_t> packed_pieces{0};  // that kernels have copied
+  std::atomic<uint64_t> kernel_pieces{0};  // that kernels have copied
   std::atomic<uint64_t> waits{0};          // for a device
 };
 

@@ -21,8 +21,8 @@ std::vector<DeviceMove> Merged(absl::Span<const DeviceMove> moves) {
   for (const DeviceMove& move : moves) {
     DeviceMove* const last = merged.empty() ? nullptr : &merged.back();
     if (last != nullptr && last->from_memory == move.from_memory &&
-        last->to_memory == move.to_memory && last->from + last->bytes == move.from &&
-        last->to + last->bytes == move.to) {
+        last->to_memory == move.to_memory && last->same_device == move.same_device &&
+        last->from + last->bytes == move.from && last->to + last->bytes == move.to) {
       last->bytes += move.bytes;
     } else {
       merged.push_back(move);
@@ -59,20 +59,22 @@ DeviceEngine::~DeviceEngine() { static_cast<void>(stream_.Synchronize().ok()); }
 
 // ---- within the device
 
-absl::Status DeviceEngine::Copy(absl::Span<const DeviceMove> moves, uint64_t* packed) {
-  const std::vector<DeviceMove> merged = Merged(moves);
-  std::vector<DeviceMove> small, large;
-  for (const DeviceMove& move : merged) {
-    (move.bytes < kSmallPieceBytes ? small : large).push_back(move);
+absl::Status DeviceEngine::Copy(absl::Span<const DeviceMove> moves, uint64_t* by_kernel) {
+  std::vector<DeviceMove> merged = Merged(moves);
+  if (merged.empty()) return absl::OkStatus();
+  if (!std::exchange(mover_tried_, true)) {
+    if (absl::StatusOr<Mover> made = MakeMover(); made.ok()) mover_.emplace(*std::move(made));
   }
-  TH_RETURN_IF_ERROR(CopyEach(large));
-  if (small.size() < kMinPackedPieces) return CopyEach(small);
-  if (!std::exchange(packing_tried_, true)) {
-    if (absl::StatusOr<Packing> made = MakePacking(); made.ok()) packing_.emplace(*std::move(made));
-  }
-  if (!packing_.has_value()) return CopyEach(small);
-  *packed += small.size();
-  return CopyPacked(small);
+  if (!mover_.has_value()) return CopyEach(merged);
+  const auto small = [](const DeviceMove& move) { return move.bytes < kSmallPieceBytes; };
+  const bool several = std::count_if(merged.begin(), merged.end(), small) >= kMinSmallPieces;
+  const auto others = std::stable_partition(
+      merged.begin(), merged.end(),
+      [&](const DeviceMove& move) { return move.same_device || (several && small(move)); });
+  const auto first = static_cast<size_t>(others - merged.begin());
+  TH_RETURN_IF_ERROR(CopyEach(absl::MakeConstSpan(merged).subspan(first)));
+  *by_kernel += first;
+  return CopyByKernel(absl::MakeConstSpan(merged).first(first));
 }
 
 absl::Status DeviceEngine::CopyEach(absl::Span<const DeviceMove> moves) {
@@ -82,36 +84,27 @@ absl::Status DeviceEngine::CopyEach(absl::Span<const DeviceMove> moves) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<DeviceEngine::Packing> DeviceEngine::MakePacking() const {
+absl::StatusOr<DeviceEngine::Mover> DeviceEngine::MakeMover() const {
   TH_ASSIGN_OR_RETURN(auto kernels, DeviceKernels::Load(device_));
-  TH_ASSIGN_OR_RETURN(DeviceBuffer scratch, DeviceBuffer::Allocate(device_, kScratchBytes));
-  TH_ASSIGN_OR_RETURN(auto from, DeviceList<kernels::CopyPiece>::Create(device_, kListPieces));
-  TH_ASSIGN_OR_RETURN(auto to, DeviceList<kernels::CopyPiece>::Create(device_, kListPieces));
-  return Packing{std::move(kernels), std::move(scratch), std::move(from), std::move(to)};
+  TH_ASSIGN_OR_RETURN(auto list, DeviceList<kernels::MovedPiece>::Create(device_, kListPieces));
+  return Mover{std::move(kernels), std::move(list)};
 }
 
-absl::Status DeviceEngine::CopyPacked(absl::Span<const DeviceMove> moves) {
-  uint64_t offset = 0;
+absl::Status DeviceEngine::CopyByKernel(absl::Span<const DeviceMove> moves) {
   for (bool first = true; !moves.empty(); first = false) {
-    // The lists are written anew only when the device has read them.
+    // The list is written anew only when the device has read it.
     if (!first) TH_RETURN_IF_ERROR(Wait());
-    const std::vector<DeviceMove> chunk =
-        TakeUpTo(packing_->scratch.bytes(), kListPieces, &moves, &offset);
+    const size_t count = std::min<size_t>(moves.size(), kListPieces);
     uint64_t bytes = 0;
-    for (size_t i = 0; i < chunk.size(); ++i) {
-      packing_->from.items()[i] = {chunk[i].from, chunk[i].bytes, bytes};
-      packing_->to.items()[i] = {chunk[i].to, chunk[i].bytes, bytes};
-      bytes += chunk[i].bytes;
+    for (size_t i = 0; i < count; ++i) {
+      mover_->list.items()[i] = {moves[i].to, moves[i].from, moves[i].bytes, bytes};
+      bytes += moves[i].bytes;
     }
-    TH_RETURN_IF_ERROR(packing_->from.ToDevice(stream_, chunk.size()));
-    TH_RETURN_IF_ERROR(packing_->to.ToDevice(stream_, chunk.size()));
-    const uint64_t scratch = packing_->scratch.address();
-    TH_RETURN_IF_ERROR(packing_->kernels->Gather(
-        stream_, {packing_->from.address(), chunk.size(), scratch, bytes}));
-    TH_RETURN_IF_ERROR(packing_->kernels->Scatter(
-        stream_, {packing_->to.address(), chunk.size(), scratch, bytes}));
+    TH_RETURN_IF_ERROR(mover_->list.ToDevice(stream_, count));
+    TH_RETURN_IF_ERROR(mover_->kernels->Move(stream_, {mover_->list.address(), count, bytes}));
+    moves.remove_prefix(count);
   }
-  return Wait();
+  return absl::OkStatus();
 }
 
 absl::Status DeviceEngine::CopyFromPeer(const DeviceMove& move, CudaDevice& peer) {

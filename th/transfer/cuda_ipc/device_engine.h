@@ -23,11 +23,11 @@
 
 namespace th::cuda_ipc {
 
-// Pieces that are smaller are packed by kernels where there are several.
+// Of what another device has, pieces that are smaller are copied by a kernel where there are
+// several; larger ones by the driver, whose copies keep a link busier.
 inline constexpr uint64_t kSmallPieceBytes = uint64_t{64} << 10;
-inline constexpr size_t kMinPackedPieces = 8;
-// Limits on what is packed at a time: device memory, and entries of 24 bytes in two lists.
-inline constexpr uint64_t kScratchBytes = uint64_t{8} << 20;
+inline constexpr ptrdiff_t kMinSmallPieces = 8;
+// Limits what a kernel copies at a time: entries of 32 bytes in a list.
 inline constexpr uint64_t kListPieces = 32768;
 // Pinned memory through which bytes go from and to the host.
 inline constexpr uint64_t kBounceBytes = uint64_t{4} << 20;
@@ -39,6 +39,7 @@ struct DeviceMove {
   // The allocations of both ends: the driver copies within allocations only.
   const void* to_memory = nullptr;
   const void* from_memory = nullptr;
+  bool same_device = false;  // both are of the one that copies
 };
 
 class DeviceEngine {
@@ -46,9 +47,10 @@ class DeviceEngine {
   static absl::StatusOr<std::unique_ptr<DeviceEngine>> Create(CudaDevice* device);
   ~DeviceEngine();
 
-  // Asks for copies between memory that the device reaches. `packed`: adds how many pieces the
-  // kernels copy.
-  absl::Status Copy(absl::Span<const DeviceMove> moves, uint64_t* packed);
+  // Asks for copies between memory that the device reaches: within the device by one kernel for
+  // all, as each copy by the driver costs as much as a kernel. `by_kernel`: adds how many pieces it
+  // copies. Wait before the next call.
+  absl::Status Copy(absl::Span<const DeviceMove> moves, uint64_t* by_kernel);
   // Asks for a copy from another device's memory.
   absl::Status CopyFromPeer(const DeviceMove& move, CudaDevice& peer);
   // Each blocks until the bytes are there. `from` of host memory is an address of `process`, `to`
@@ -64,23 +66,22 @@ class DeviceEngine {
       absl::Span<const std::vector<DevicePiece>> segments);
 
  private:
-  struct Packing {
+  struct Mover {
     std::unique_ptr<DeviceKernels> kernels;
-    DeviceBuffer scratch;
-    DeviceList<kernels::CopyPiece> from, to;
+    DeviceList<kernels::MovedPiece> list;
   };
 
   DeviceEngine(CudaDevice* device, CudaStream stream)
       : device_(device), stream_(std::move(stream)) {}
   absl::Status CopyEach(absl::Span<const DeviceMove> moves);
-  absl::Status CopyPacked(absl::Span<const DeviceMove> moves);
-  absl::StatusOr<Packing> MakePacking() const;
+  absl::Status CopyByKernel(absl::Span<const DeviceMove> moves);
+  absl::StatusOr<Mover> MakeMover() const;
   absl::StatusOr<std::byte*> Bounce();
 
   CudaDevice* const device_;
   const CudaStream stream_;
-  bool packing_tried_ = false;
-  std::optional<Packing> packing_;  // none: the device has no room, or not our kernels
+  bool mover_tried_ = false;
+  std::optional<Mover> mover_;  // none: the device has no room, or not our kernels
   std::optional<PinnedBuffer> bounce_;
   std::unique_ptr<DeviceChecksums> checksums_;
 };

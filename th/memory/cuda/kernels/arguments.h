@@ -44,6 +44,22 @@ struct CopyPiece {
   uint64_t packed_offset;  // the bytes of the pieces before
 };
 
+// Memory that is copied to other memory of the device's or that it reaches.
+struct MovedPiece {
+  uint64_t to;
+  uint64_t from;
+  uint64_t bytes;          // more than 0
+  uint64_t packed_offset;  // the bytes of the pieces before
+};
+
+// Kernel "th_move": all pieces, each to its place.
+struct MovePiecesArguments {
+  uint64_t pieces;  // address of MovedPiece[piece_count], in order of packed_offset, without gaps
+  uint64_t piece_count;
+  uint64_t bytes;  // of all pieces together
+  uint64_t unused = 0;
+};
+
 // Kernels "th_gather" (pieces to packed) and "th_scatter" (packed to pieces).
 struct CopyPiecesArguments {
   uint64_t pieces;  // address of CopyPiece[piece_count], in order of packed_offset, without gaps

@@ -1,7 +1,9 @@
-// Gather and scatter: many pieces of memory to and from one packed range.
+// Gather, scatter and move: many pieces of memory to and from one packed range, or to as many
+// others.
 //
-// A warp takes a chunk of the packed range, finds the first piece in it by binary search, and
-// copies piece by piece: 16 bytes a lane where source and destination are aligned alike, else 8.
+// A warp takes a chunk of the packed range, or of what one would be, finds the first piece in it by
+// binary search, and copies piece by piece: 16 bytes a lane where source and destination are
+// aligned alike, else 8.
 #ifndef TH_MEMORY_CUDA_KERNELS_COPY_PIECES_H_
 #define TH_MEMORY_CUDA_KERNELS_COPY_PIECES_H_
 
@@ -46,16 +48,16 @@ TH_KERNEL void CopyRange(const Warp& warp, uint64_t to, uint64_t from, uint64_t 
   CopyBytes(warp, to + copied, from + copied, bytes - copied);
 }
 
-// The index of the piece that packed byte `offset` lies in.
-template <typename Warp>
-TH_KERNEL uint64_t FindPiece(const Warp& warp, const CopyPiecesArguments& arguments,
+// The index of the piece, of `piece_count` at `pieces`, that packed byte `offset` lies in.
+template <typename Piece, typename Warp>
+TH_KERNEL uint64_t FindPiece(const Warp& warp, uint64_t pieces, uint64_t piece_count,
                              uint64_t offset) {
   uint64_t low = 0;
-  uint64_t high = arguments.piece_count;
+  uint64_t high = piece_count;
   while (high - low > 1) {
     const uint64_t middle = low + (high - low) / 2;
-    const uint64_t first = warp.template Read<uint64_t>(
-        arguments.pieces + middle * sizeof(CopyPiece) + offsetof(CopyPiece, packed_offset));
+    const uint64_t first = warp.template Read<uint64_t>(pieces + middle * sizeof(Piece) +
+                                                        offsetof(Piece, packed_offset));
     if (first <= offset) {
       low = middle;
     } else {
@@ -70,7 +72,8 @@ enum class CopyDirection : uint8_t { kGather, kScatter };
 template <CopyDirection direction, typename Warp>
 TH_KERNEL void CopyChunk(const Warp& warp, const CopyPiecesArguments& arguments, uint64_t begin,
                          uint64_t end) {
-  for (uint64_t i = FindPiece(warp, arguments, begin); begin < end; ++i) {
+  for (uint64_t i = FindPiece<CopyPiece>(warp, arguments.pieces, arguments.piece_count, begin);
+       begin < end; ++i) {
     const auto piece =
         warp.template ReadStruct<CopyPiece>(arguments.pieces + i * sizeof(CopyPiece));
     const uint64_t piece_end = piece.packed_offset + piece.bytes;
@@ -95,6 +98,32 @@ TH_KERNEL void CopyPieces(const Warp& warp, const CopyPiecesArguments& arguments
     const uint64_t end = begin + kCopyChunkBytes;
     CopyChunk<direction>(warp, arguments, begin,
                          end < arguments.packed_bytes ? end : arguments.packed_bytes);
+  }
+}
+
+template <typename Warp>
+TH_KERNEL void MoveChunk(const Warp& warp, const MovePiecesArguments& arguments, uint64_t begin,
+                         uint64_t end) {
+  for (uint64_t i = FindPiece<MovedPiece>(warp, arguments.pieces, arguments.piece_count, begin);
+       begin < end; ++i) {
+    const auto piece =
+        warp.template ReadStruct<MovedPiece>(arguments.pieces + i * sizeof(MovedPiece));
+    const uint64_t piece_end = piece.packed_offset + piece.bytes;
+    const uint64_t copied = (piece_end < end ? piece_end : end) - begin;
+    const uint64_t in_piece = begin - piece.packed_offset;
+    CopyRange(warp, piece.to + in_piece, piece.from + in_piece, copied);
+    begin += copied;
+  }
+}
+
+// The kernel, as CopyPieces.
+template <typename Warp>
+TH_KERNEL void MovePieces(const Warp& warp, const MovePiecesArguments& arguments, uint64_t index,
+                          uint64_t count) {
+  for (uint64_t begin = index * kCopyChunkBytes; begin < arguments.bytes;
+       begin += count * kCopyChunkBytes) {
+    const uint64_t end = begin + kCopyChunkBytes;
+    MoveChunk(warp, arguments, begin, end < arguments.bytes ? end : arguments.bytes);
   }
 }
 

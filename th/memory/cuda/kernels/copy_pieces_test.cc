@@ -76,6 +76,28 @@ TEST(CopyPiecesTest, WhatIsScatteredIsGathered) {
   }
 }
 
+TEST(CopyPiecesTest, EachPieceIsMovedToItsPlaceAndNothingElse) {
+  for (const std::vector<uint64_t>& lengths : Shapes()) {
+    for (const uint64_t gap : {0, 1, 8, 16}) {
+      Pieces from(lengths, gap), to(lengths, 16 - gap);
+      for (uint64_t i = 0; i < from.memory.size(); ++i) from.memory[i] = ByteAt(i);
+      std::vector<uint8_t> expected = to.memory;
+      std::vector<MovedPiece> moved;
+      for (size_t i = 0; i < lengths.size(); ++i) {
+        moved.push_back({to.pieces[i].address, from.pieces[i].address, lengths[i],
+                         from.pieces[i].packed_offset});
+        for (uint64_t at = 0; at < lengths[i]; ++at) {
+          expected[to.offsets[i] + at] = ByteAt(from.offsets[i] + at);
+        }
+      }
+      const MovePiecesArguments arguments = {AddressOf(moved.data()), moved.size(),
+                                             from.packed_bytes};
+      FindHostKernel("th_move")(&arguments, 2, PlainMemory());
+      ASSERT_EQ(to.memory, expected) << "gap " << gap;
+    }
+  }
+}
+
 TEST(CopyPiecesTest, NothingIsCopiedOfNoBytes) {
   const CopyPiecesArguments arguments = {0, 0, 0, 0};
   FindHostKernel("th_gather")(&arguments, 1, PlainMemory());

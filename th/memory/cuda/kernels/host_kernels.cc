@@ -27,6 +27,7 @@ HostKernel FindHostKernel(std::string_view name) {
   if (name == "th_scatter") {
     return RunOnHost<CopyPiecesArguments, CopyPieces<CopyDirection::kScatter, HostWarp>>;
   }
+  if (name == "th_move") return RunOnHost<MovePiecesArguments, MovePieces<HostWarp>>;
   return nullptr;
 }
 

@@ -36,4 +36,10 @@ __global__ void __launch_bounds__(th::kernels::kBlockThreads)
   CopyPieces<CopyDirection::kScatter>(DeviceWarp(), arguments, WarpIndex(), WarpCount());
 }
 
+__global__ void __launch_bounds__(th::kernels::kBlockThreads)
+    th_move(th::kernels::MovePiecesArguments arguments) {
+  using namespace th::kernels;
+  MovePieces(DeviceWarp(), arguments, WarpIndex(), WarpCount());
+}
+
 }  // extern "C"
