@@ -226,8 +226,9 @@ typedef struct th_publish_options {
   size_t struct_size;
   const char* attributes; /* a JSON object of strings, handed to readers; NULL: none */
   double timeout;         /* for all ranks to have published; 0: 60 */
-  /* "#epoch.number": the version that the group holds in another buffer and of which this one holds
-   * a derived form (fused, quantised); the label is that version's. NULL: not derived. */
+  /* "#epoch.number": the version that the group holds in another buffer, or has received, and of
+   * which this one holds a derived form (fused, quantised); the label is that version's. NULL: not
+   * derived. */
   const char* derived_from;
   /* Nonzero: a copy is published, which th_publish makes before it returns, and the buffer may be
    * written again at once. RESOURCE_EXHAUSTED without room. Readers of this host may attach it. */

@@ -45,8 +45,8 @@ struct PublishOptions {
   absl::Duration timeout = absl::Seconds(60);  // for all ranks to have published
   std::variant<AfterNothing> after;
   // Set when this buffer holds another form (fused, quantised) of a version that the group holds in
-  // a second buffer: the label is that version's, and readers of this buffer's form find it under
-  // the same version. NOT_FOUND, FAILED_PRECONDITION when the group does not hold it.
+  // a second buffer, or has received: the label is that version's, and readers of this buffer's
+  // form find it under the same version. NOT_FOUND: it is not published (any more).
   std::optional<VersionSequence> derived_from;
   // kHost: Publish copies the tensors before it returns; from then on they are the caller's to
   // write or to free, and only the copy is published. Unpublish then waits for readers of the copy

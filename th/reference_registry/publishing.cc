@@ -61,12 +61,6 @@ bool HasForm(const Version& version, const std::string& form) {
   return found != version.shards.end() && found->first.form == form;
 }
 
-bool GroupHolds(const Group& group, VersionSequence version) {
-  return std::any_of(group.replicas.begin(), group.replicas.end(), [&](const auto& entry) {
-    return entry.second.phase == ReplicaPhase::kHolding && entry.second.version == version;
-  });
-}
-
 std::string DescribeMissingLayout(const RegistryState& state, const Version& version,
                                   const Buffer& buffer) {
   const std::string who = absl::StrCat("the shard of rank ", NameOf(buffer).ToString(),
@@ -83,11 +77,6 @@ absl::Status CanAddTo(const RegistryState& state, const Version& version, const 
                       const PublishOperation& publish) {
   if (!publish.attributes.empty() && publish.attributes != version.info.attributes) {
     return LabelInUseError(version, "the attributes differ");
-  }
-  if (publish.derived_from.has_value() && !GroupHolds(*replica.group, version.info.sequence)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("group ", replica.group->name, " derives a form of ", version.info.ToString(),
-                     " without holding it; update a buffer to it first"));
   }
   if (HasForm(version, replica.form)) return absl::OkStatus();
   if (publish.derived_from.has_value() || version.shards.empty()) return absl::OkStatus();

@@ -494,9 +494,25 @@ TEST_F(DerivedFormTest, AHolderAddsAFormThatReadersOfThatFormGet) {
   EXPECT_EQ(reader.Fill().buffer, derived_->address());
 }
 
-TEST_F(DerivedFormTest, WhoDoesNotHoldTheVersionCannotDeriveFromIt) {
-  EXPECT_THAT(PublishDerived(version()).status,
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("without holding it")));
+// As an engine that has received it by name, which keeps nothing of it.
+TEST_F(DerivedFormTest, WhoDoesNotHoldTheVersionMayDeriveFromIt) {
+  const OperationFinished finished = PublishDerived(version());
+  ASSERT_OK(finished.status);
+  EXPECT_EQ(finished.version.sequence, version());
+}
+
+TEST_F(DerivedFormTest, NobodyDerivesFromAVersionThatWasRolledBack) {
+  const VersionSequence first = version();
+  trainer_.Unpublish();
+  trainer_.Done();
+  ASSERT_OK(trainer_.Finished().status);
+  trainer_.Publish("step-2");
+  trainer_.Seal(version(), "step-2");
+  ASSERT_OK(trainer_.Finished().status);
+  const VersionSequence second = version();
+  ASSERT_OK(hub_.Command({"back", RollBack{first}}).status);
+  EXPECT_THAT(PublishDerived(second).status,
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("was rolled back since")));
 }
 
 TEST_F(DerivedFormTest, AnUnknownVersionIsNamed) {
