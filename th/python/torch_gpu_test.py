@@ -147,7 +147,7 @@ class TorchGpuTest(unittest.TestCase):
 
     @unittest.skipUnless(ON_GPU, "both would be of the host")
     def test_from_the_host_to_the_gpu(self):
-        self.moves(self.rollout(), "same_host", trainer_device="cpu")
+        self.moves(self.rollout(), WITHIN_HOST, trainer_device="cpu")
 
     @unittest.skipUnless(ON_GPU, "both would be of the host")
     def test_expandable_segments(self):
@@ -167,8 +167,9 @@ class TorchGpuTest(unittest.TestCase):
             tensors["t0"].copy_(value)
             event = torch.cuda.Event()
             event.record(stream)
-        weights.publish(1, after_cuda_event=event.cuda_event)
         self.assertFalse(event.query(), "the stream had ended before: nothing was shown")
+        weights.publish(1, after_cuda_event=event.cuda_event)
+        self.assertTrue(event.query())
         self.assertTrue(rollout.update(1, seed=5)["equal"])
         weights.unpublish()
 

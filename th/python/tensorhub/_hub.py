@@ -289,7 +289,7 @@ class Weights:
         They must not be written until unpublish has returned. With `snapshot` a copy in host memory is published instead
         (join's `snapshot_limit`), and they may be written once this returns; with `snapshot_or_in_place` they are published
         in place where there is no room. `derived_from` is the selector of the version of which this is another form.
-        `after_cuda_event` (torch: Event.cuda_event) publishes what a stream is still writing, once it has.
+        `after_cuda_event` (torch: Event.cuda_event) is awaited first: what a stream is still writing is published.
         """
         self._publish(version, attributes, timeout, snapshot, snapshot_or_in_place, derived_from, after_cuda_event).run()
 
