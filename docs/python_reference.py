@@ -137,6 +137,20 @@ def describe_errors(kinds):
     return "\n".join(rows)
 
 
+def describe_module(name, tree):
+    yield "## tensorhub.%s\n\n%s" % (name, prose(tree))
+    for node in tree.body:
+        if node.__class__ not in (ast.ClassDef, ast.FunctionDef) or node.name.startswith("_"):
+            continue
+        if isinstance(node, ast.FunctionDef):
+            yield "### tensorhub.%s.%s\n\n%s\n\n%s" % (name, node.name, signature(node), prose(node))
+            continue
+        yield "### tensorhub.%s.%s\n\n%s" % (name, node.name, prose(node))
+        for method in methods(node):
+            call = [] if "property" in decorators(method) else [signature(method, is_method=True)]
+            yield "\n\n".join(["#### tensorhub.%s.%s.%s" % (name, node.name, method.name), *call, prose(method)])
+
+
 def page(folder):
     trees = modules(folder)
     known = definitions(trees)
@@ -154,14 +168,8 @@ def page(folder):
         parts.append("## tensorhub.%s\n\n%s\n\n%s" % (name, signature(known[name]), prose(known[name]) + twin_of(name, functions)))
     parts += [describe_class(kind) for kind in classes]
     parts.append("## Errors\n\n%s\n\n%s" % (prose(error), describe_errors(errors)))
-    store = trees["store"]
-    parts.append("## tensorhub.store\n\n%s" % prose(store))
-    for node in store.body:
-        if isinstance(node, ast.ClassDef):
-            parts.append("### tensorhub.store.%s\n\n%s" % (node.name, prose(node)))
-            parts += ["`%s.%s()`: %s" % (node.name, method.name, prose(method)) for method in methods(node)]
-        elif isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
-            parts.append("### tensorhub.store.%s\n\n%s\n\n%s" % (node.name, signature(node), prose(node)))
+    for module in ("store", "engines"):
+        parts += describe_module(module, trees[module])
     return HEAD + "\n\n".join(parts) + "\n"
 
 

@@ -28,6 +28,9 @@ Description-Content-Type: text/markdown
 
 %s"""
 
+# What frameworks load by themselves.
+PLUGINS = "[vllm.general_plugins]\ntensorhub = tensorhub.adapters.vllm:register\n"
+
 # From a file of the repository a link leads nowhere in the wheel: its text stays.
 RELATIVE_LINK = re.compile(r"\[([^\]]+)\]\((?!https?://)[^)]*\)")
 
@@ -40,7 +43,7 @@ def contents(arguments) -> dict:
     """{path in the wheel: (bytes, whether it is a program)}"""
     files = {}
     for path in arguments.python:
-        files["tensorhub/" + path.name] = (path.read_bytes(), False)
+        files[path.as_posix().rpartition("th/python/")[2]] = (path.read_bytes(), False)
     files["tensorhub/libtensorhub.so"] = (arguments.library.read_bytes(), False)
     files["tensorhub/bin/tensorhub"] = (arguments.programs.read_bytes(), True)
     for program in PROGRAMS + ["controlled_rank"]:
@@ -53,7 +56,7 @@ def contents(arguments) -> dict:
     files[info + "WHEEL"] = (("Wheel-Version: 1.0\nGenerator: tensorhub\nRoot-Is-Purelib: false\nTag: %s\n" % TAG).encode(), False)
     files[info + "LICENSE"] = (arguments.license.read_bytes(), False)
     scripts = "".join("%s = tensorhub._programs:%s\n" % (program, program) for program in PROGRAMS)
-    files[info + "entry_points.txt"] = (("[console_scripts]\n" + scripts).encode(), False)
+    files[info + "entry_points.txt"] = (("[console_scripts]\n%s\n%s" % (scripts, PLUGINS)).encode(), False)
 
     record = "".join("%s,sha256=%s,%d\n" % (path, digest_of(data), len(data)) for path, (data, _) in sorted(files.items()))
     files[info + "RECORD"] = ((record + info + "RECORD,,\n").encode(), False)

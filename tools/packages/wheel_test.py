@@ -1,5 +1,6 @@
 """The wheel as pip unpacks it: its files are those that it records, and what it installs runs."""
 import base64
+import configparser
 import csv
 import hashlib
 import io
@@ -57,10 +58,10 @@ class WheelTest(unittest.TestCase):
         self.assertNotRegex(self.read(self.info, "METADATA").decode(), r"\]\((?!https?://)")
 
     def test_its_commands_are_its_programs(self):
-        commands = self.read(self.info, "entry_points.txt").decode().splitlines()[1:]
-        self.assertEqual(len(commands), 3)
-        for line in commands:
-            name, place = line.split(" = ")
+        entries = configparser.ConfigParser()
+        entries.read_string(self.read(self.info, "entry_points.txt").decode())
+        self.assertEqual(len(entries["console_scripts"]), 3)
+        for name, place in entries["console_scripts"].items():
             module, function = place.split(":")
             out = self.run_program(sys.executable, "-c", "import %s as m; m.%s()" % (module, function), "--version")
             self.assertEqual(out.returncode, 0, out.stderr)
@@ -68,6 +69,13 @@ class WheelTest(unittest.TestCase):
         out = self.run_program(os.path.join(self.site, "tensorhub/bin/tensorhub"))
         self.assertEqual(out.returncode, 2)
         self.assertIn("PROGRAM is th", out.stderr)
+
+    def test_its_plugins_are_there(self):
+        entries = configparser.ConfigParser()
+        entries.read_string(self.read(self.info, "entry_points.txt").decode())
+        module, function = entries["vllm.general_plugins"]["tensorhub"].split(":")
+        source = self.read(module.replace(".", "/") + ".py").decode()
+        self.assertIn("\ndef %s()" % function, source)
 
     def test_the_demo_runs(self):
         out = self.run_program(os.path.join(self.site, "tensorhub/bin/th"), "demo", "--bytes", "16MiB", "--synthetic", "llm",

@@ -5,7 +5,7 @@ import ctypes
 import dataclasses
 import select
 import sys
-from typing import Any, Iterator, Optional, Sequence
+from typing import Any, Iterator, Optional, Sequence, Tuple
 
 from . import _library, _tensors
 from ._arguments import encoded, label_of
@@ -15,6 +15,11 @@ from ._library import byref, lib
 
 # The types' names in torch and numpy, by safetensors' ones.
 _NAMES = {name: theirs for theirs, name in _tensors.DTYPES.items()}
+
+
+def framework_name(dtype: str) -> str:
+    """The name of a type of the library in torch and numpy: "bfloat16" of "BF16"."""
+    return _NAMES[dtype]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,13 +159,18 @@ class Receive:
                      begin=tuple(found.slice_begin[i] for i in rows), tensor_bytes=found.tensor_bytes, offset=found.offset,
                      data=memoryview(data).cast("B").toreadonly())
 
-    def _assembled(self) -> Iterator[tuple]:
+    def parts(self) -> Iterator[Tuple[Slice, Any]]:
+        """Each tensor with its last slice, which says where in the whole it lies."""
         memory = bytearray()
         for piece in self.slices():
             if piece.offset == 0:
                 memory = bytearray(piece.tensor_bytes)
             memory[piece.offset:piece.offset + len(piece.data)] = piece.data
             if piece.is_last:
-                yield piece.name, _as_tensor(memory, piece.dtype, piece.shape, self._framework, piece.name)
+                yield piece, _as_tensor(memory, piece.dtype, piece.shape, self._framework, piece.name)
+
+    def _assembled(self) -> Iterator[tuple]:
+        for piece, tensor in self.parts():
+            yield piece.name, tensor
 
 

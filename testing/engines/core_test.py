@@ -1,0 +1,147 @@
+"""tensorhub.engines with torch: engines of one form, a trainer of several ranks, and what goes wrong."""
+import contextlib
+import unittest
+
+from fleet import FleetTest, Fused, Trained, torch
+
+import tensorhub
+from tensorhub import engines
+
+
+class EngineWeightsTest(FleetTest):
+    def engine(self, group, **options):
+        model = Fused()
+        weights = engines.EngineWeights(self.join(group), dict(model.named_parameters()), form="engine/1", **options)
+        return model, weights
+
+    def publish(self, trained, version):
+        if not hasattr(self, "trainer"):
+            self.trainer = self.join("trainer").register(trained)
+        elif self.trainer.version is not None:
+            self.trainer.unpublish()
+            trained.step()
+        self.trainer.publish(version)
+        self.trainer.await_published()
+
+    def test_the_second_engine_takes_the_first_ones_buffers_and_the_third_either(self):
+        trained = Trained()
+        fleet = [self.engine("engine-%d" % i) for i in range(3)]
+        for version in (1, 2):
+            self.publish(trained, version)
+            loaded = [weights.update("latest", load=model.load_weights) for model, weights in fleet]
+            self.assertEqual([each.by_name for each in loaded], [True, False, False])
+            self.assertEqual(loaded[0].sources, ["trainer/0"])
+            self.assertEqual(loaded[1].sources, ["engine-0/0"])
+            self.assertLessEqual(set(loaded[2].sources), {"engine-0/0", "engine-1/0"})
+            for model, weights in fleet:
+                self.assert_holds(model, trained)
+                self.assertEqual(weights.version.label, str(version))
+        self.assertEqual([model.loads for model, _ in fleet], [2, 0, 0])
+
+    def test_what_is_there_is_not_loaded_again(self):
+        self.publish(Trained(), 1)
+        model, weights = self.engine("engine")
+        for _ in range(2):
+            weights.update(1, load=model.load_weights)
+        self.assertEqual(model.loads, 1)
+
+    def test_an_engine_serves_on_where_a_version_cannot_be_had(self):
+        trained = Trained()
+        self.publish(trained, 1)
+        model, weights = self.engine("engine")
+        weights.update(1, load=model.load_weights)
+        with self.assertRaises(tensorhub.DeadlineExceeded):
+            weights.update("step-9", load=model.load_weights, timeout=0.2)
+        self.assertEqual(weights.version.label, "1")
+        self.assert_holds(model, trained)
+        other, others = self.engine("other")
+        self.assertFalse(others.update(1, load=other.load_weights).by_name)
+
+    def test_parts_that_are_not_the_whole_are_refused_before_anything_is_loaded(self):
+        whole = torch.arange(24.0).reshape(6, 4)
+        ranks = [self.join("trainer", rank=rank, ranks=2) for rank in range(2)]
+        registered = [hub.register({"q.weight": Part(whole, rank, 2)}) for rank, hub in enumerate(ranks)]
+        for weights in registered:
+            weights.publish(1)
+        for weights in registered:
+            weights.await_published()
+        model, weights = self.engine("engine", source_group="trainer", source_ranks=1)
+        with self.assertRaisesRegex(ValueError, "q.weight.*24 elements.*have 12"):
+            weights.update(1, load=model.load_weights)
+        self.assertEqual((model.loads, weights.version), (0, None))
+        reader = self.join("reader")
+        got, received, sources = engines.receive_whole(reader, registered[0].version, ranks=2, group="trainer")
+        self.assertTrue(torch.equal(got["q.weight"], whole))
+        self.assertEqual((received, sources), (24 * 4, ["trainer/0", "trainer/1"]))
+
+    def test_a_loader_that_fails_offers_nothing(self):
+        self.publish(Trained(), 1)
+        model, weights = self.engine("engine")
+
+        def fail(tensors):
+            raise RuntimeError("no room")
+
+        with self.assertRaisesRegex(RuntimeError, "no room"):
+            weights.update(1, load=fail)
+        self.assertIsNone(weights.version)
+        self.assertTrue(weights.update(1, load=model.load_weights).by_name)
+
+    def test_the_buffers_are_written_within_the_pause_alone(self):
+        self.publish(Trained(), 1)
+        model, weights = self.engine("engine")
+        paused = []
+
+        @contextlib.contextmanager
+        def pause():
+            paused.append(True)
+            yield
+            paused.append(False)
+
+        def load(tensors):
+            self.assertTrue(paused[-1])
+            model.load_weights(tensors)
+
+        weights.update(1, load=load, pause=pause)
+        self.assertFalse(paused[-1])
+
+
+class Shard:
+    """As torch's placement of this name."""
+    dim = 0
+
+
+class Part:
+    """One rank's rows of a whole, as a DTensor over a mesh of `ranks` tells of them."""
+
+    def __init__(self, whole, rank, ranks):
+        rows = -(-whole.shape[0] // ranks)
+        self.local = whole[rows * rank:rows * (rank + 1)].clone()
+        self.shape, self.placements = whole.shape, (Shard(),)
+        self.device_mesh = self
+        self._rank, self._ranks = rank, ranks
+
+    def get_coordinate(self):
+        return (self._rank,)
+
+    def size(self, dimension):
+        return self._ranks
+
+    def to_local(self):
+        return self.local
+
+    def data_ptr(self):
+        return self.local.data_ptr()
+
+
+class BuffersTest(unittest.TestCase):
+    def test_a_transposed_tensor_is_its_memory(self):
+        tensor = torch.arange(6.0).reshape(2, 3)
+        flat = engines.flat_buffers({"t": tensor.t(), "c": tensor})
+        self.assertEqual(flat["t"].data_ptr(), tensor.data_ptr())
+        self.assertTrue(torch.equal(flat["t"], torch.arange(6.0)))
+        with self.assertRaisesRegex(ValueError, "'gaps' has gaps"):
+            engines.flat_buffers({"gaps": tensor[:, :2]})
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,175 @@
+"""The core that adapters to inference engines share: a version into an engine's own buffers, by the shortest way.
+
+    weights = EngineWeights(hub, dict(model.named_parameters()), form="vllm-0.33.0/tp1/bf16")
+    loaded = weights.update("latest", load=model.load_weights)
+
+An engine's live weights are fused and repacked: a trainer's tensors do not fit them. So the first engine of a configuration
+loads by name, and publishes its own buffers as a derived form of the version; every other engine of that configuration
+updates from it, buffer to buffer, and relays to the next. `form` names the configuration: engine, its release, parallel
+sizes and rank, dtype, quantisation. Engines of one form must have the same buffers, with the same bytes once they are loaded.
+"""
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import math
+from typing import Any, Callable, ContextManager, Iterable, Mapping, Optional, Sequence, Tuple
+
+from . import _hub, _receive
+from ._arguments import Bytes, Version
+
+logger = logging.getLogger("tensorhub")
+
+
+@dataclasses.dataclass(frozen=True)
+class Loaded:
+    """What EngineWeights.update came to.
+
+    Attributes:
+      version: what the engine holds now.
+      by_name: True when it was loaded by name; False when other engines' buffers gave it, or it was there.
+      bytes_received: over the wire, whichever way.
+      sources: the names of those that gave it: "vllm-3f/0", "trainer/0".
+    """
+    version: _hub.VersionInfo
+    by_name: bool
+    bytes_received: int
+    sources: Sequence[str]
+
+
+class _Whole:
+    """A tensor that comes in parts, of one rank or several, each with its place in the whole."""
+
+    def __init__(self, piece: _receive.Slice):
+        import torch
+        self._name, self._shape, self._parts = piece.name, piece.global_shape, {}
+        self.tensor = torch.empty(piece.global_shape, dtype=getattr(torch, _receive.framework_name(piece.dtype)))
+
+    def add(self, piece: _receive.Slice, part: Any) -> None:
+        """Of a part that several ranks have each is the same."""
+        if self._parts.setdefault(piece.begin, piece.shape) != piece.shape or piece.global_shape != self._shape:
+            raise ValueError("tensor %r: two ranks have parts that begin at %s and differ in shape" % (self._name, piece.begin))
+        self.tensor[tuple(slice(begin, begin + size) for begin, size in zip(piece.begin, piece.shape))] = part
+
+    def check(self) -> None:
+        """ValueError unless the parts are the whole."""
+        here = sum(math.prod(shape) for shape in self._parts.values())
+        if here != math.prod(self._shape):
+            raise ValueError("tensor %r has %d elements, of which the ranks that were received have %d: say how many ranks the "
+                             "trainer has" % (self._name, math.prod(self._shape), here))
+
+
+def receive_whole(hub: _hub.Hub, version: _hub.VersionInfo, *, names: Sequence[str] = (), form: str = "hf", ranks: int = 1,
+                  group: Optional[str] = None, limit: Bytes = "256MiB", timeout: float = 600) -> Tuple[dict, int, list]:
+    """The tensors of `version` by name, whole, in memory of the host: torch's. Then the bytes received, and who gave them.
+
+    What `ranks` ranks of `group` hold in parts is put together by the parts' places. LookupError where the version is not
+    available any more, ValueError where the parts are not the whole.
+    """
+    wholes: dict = {}
+    bytes_received, sources = 0, []
+    for rank in range(ranks):
+        receiving = hub.receive(version.selector, names=names, limit=limit, form=form, group=group, rank=rank, timeout=timeout,
+                                framework="torch")
+        for piece, part in receiving.parts():
+            if piece.name not in wholes:
+                wholes[piece.name] = _Whole(piece)
+            wholes[piece.name].add(piece, part)
+        if receiving.result["outcome"] == "not_available":
+            raise LookupError("version %s is not available in the form %r (%s)"
+                              % (version.label, form, receiving.result["reason"]))
+        bytes_received += receiving.result["bytes_received"]
+        sources += receiving.result["sources"]
+    for whole in wholes.values():
+        whole.check()
+    return {name: whole.tensor for name, whole in wholes.items()}, bytes_received, sources
+
+
+class EngineWeights:
+    """The weights of one engine process, in the engine's own buffers. One call at a time.
+
+    `buffers` are the engine's, by name, as `Hub.register` takes them: contiguous, and never moved. `source_form`,
+    `source_group` and `source_ranks` say what is loaded by name: the trainer's form, and how many ranks hold it in parts.
+    """
+
+    def __init__(self, hub: _hub.Hub, buffers: Any, form: str, *, source_form: str = "hf", source_group: Optional[str] = None,
+                 source_ranks: int = 1, limit: Bytes = "256MiB"):
+        self._hub, self._form = hub, form
+        self._source = {"form": source_form, "group": source_group, "ranks": source_ranks, "limit": limit}
+        self._weights = hub.register(buffers, name="engine", form=form)
+
+    @property
+    def version(self) -> Optional[_hub.VersionInfo]:
+        """What the engine holds and serves to others, None where that is no version."""
+        return self._weights.version
+
+    def update(self, version: Version = "latest", *, load: Callable[[Iterable[Tuple[str, Any]]], Any],
+               pause: Callable[[], ContextManager[Any]] = contextlib.nullcontext, timeout: float = 600) -> Loaded:
+        """Moves the engine to `version`, and offers its buffers to the other engines of its form.
+
+        Within `pause()` nobody may read the buffers: they are written. `load` is called there with (name, tensor) pairs, all
+        of which have been received and checked, where no engine of the form has the version; it writes the buffers, and
+        returns once they are written. Any error before leaves the engine with what it has, and serving it.
+        """
+        wanted = self._hub.wait_for(version, timeout)
+        with pause():
+            result = self._weights.update(wanted.selector, timeout=timeout, drop_retained=True)
+        if result.available:
+            return Loaded(wanted, False, result.bytes_received, [source["name"] for source in result.sources])
+        tensors, bytes_received, sources = receive_whole(self._hub, wanted, timeout=timeout, **self._source)
+        if self._weights.version is not None:
+            self._weights.unpublish(drop_retained=True)
+        with pause():
+            load(tensors.items())
+        self._weights.publish(wanted.label, derived_from=wanted.selector)
+        self._weights.await_published()
+        logger.info("loaded %s by name, and offer it as %s", wanted.label, self._form)
+        return Loaded(wanted, True, bytes_received, sources)
+
+
+def flat_buffers(tensors: Mapping[str, Any]) -> dict:
+    """torch tensors as `Hub.register` takes them: one that engines have transposed, as the flat memory that it fills.
+
+    ValueError names a tensor that has gaps in its memory.
+    """
+    flat = {}
+    for name, tensor in tensors.items():
+        tensor = tensor.detach()
+        if not tensor.is_contiguous():
+            last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+            if last + 1 != tensor.numel():
+                raise ValueError("tensor %r has gaps in its memory (shape %s, strides %s): it cannot be sent as it lies"
+                                 % (name, tuple(tensor.shape), tensor.stride()))
+            tensor = tensor.as_strided((tensor.numel(),), (1,))
+        flat[name] = tensor
+    return flat
+
+
+class PublishedCopies:
+    """A trainer's tensors, copied and published until the next ones are: for frameworks that hand them on one by one."""
+
+    def __init__(self, hub: _hub.Hub):
+        self._hub, self._copies = hub, {}
+        self._weights: Optional[_hub.Weights] = None
+
+    def publish(self, version: Version, tensors: Iterable[Tuple[str, Any]]) -> _hub.VersionInfo:
+        """Takes (name, tensor) pairs, the same ones each time; the tensors are the caller's again once this returns."""
+        if self._weights is None:
+            self._copies = {name: tensor.detach().clone().contiguous() for name, tensor in tensors}
+            self._weights = self._hub.register(self._copies)
+        else:
+            self._weights.unpublish(drop_retained=True)
+            seen = set()
+            for name, tensor in tensors:
+                if name not in self._copies or self._copies[name].shape != tensor.shape:
+                    raise ValueError("tensor %r %s was not among those that were sent first" % (name, tuple(tensor.shape)))
+                self._copies[name].copy_(tensor)
+                seen.add(name)
+            if len(seen) != len(self._copies):
+                raise ValueError("tensor %r was sent first, and not now" % min(set(self._copies) - seen))
+        if any(copy.is_cuda for copy in self._copies.values()):
+            import torch
+            torch.cuda.synchronize()
+        self._weights.publish(version)
+        return self._weights.await_published()
