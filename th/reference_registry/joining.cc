@@ -241,13 +241,12 @@ void JoinTransaction::Apply(Turn& turn) const {
     // Ended in another epoch, before this rank had said what it holds.
     const bool latest = number == replica.finished && replica.phase == ReplicaPhase::kHolding;
     const bool received = replica.role == BufferRole::kStreaming && HeadOf(replica) == nullptr;
-    // After a bad end this rank drains alone, once it has heard; after a good one it may copy
-    // first.
-    const bool ended_badly = finished.kind == OperationKind::kUnpublish && !finished.status.ok() &&
-                             !finished.must_offload;
+    // This rank drains alone, once it has heard: after a bad end, or where later operations have
+    // ended without it. After a good one it may copy first.
+    const bool ended = finished.kind == OperationKind::kUnpublish && !finished.must_offload;
     if ((unpublished && latest) || received) {
       DropReplicaContent(turn, replica, number);
-    } else if (ended_badly && is_latest_start) {
+    } else if (ended && is_latest_start) {
       DrainAlone(turn, own, number);
     }
     return SendResult(turn, own, result->second);
