@@ -160,8 +160,7 @@ class RemoteCudaMemory final : public stream::RemoteMemory {
   bool ready() const override { return source_ != nullptr; }
   int fd() const override { return bell_->fd(); }
   bool writes_devices() const override { return true; }
-  // What is copied together is waited for once.
-  uint64_t follow_after_bytes() const override { return DeviceCopier::kBatchBytes; }
+  bool copies_together() const override { return true; }
   bool copying() const override {
     return std::any_of(items_.begin(), items_.end(),
                        [](const Item& item) { return item.job != nullptr && !item.job->ended(); });

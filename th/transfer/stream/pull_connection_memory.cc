@@ -16,6 +16,11 @@
 namespace th::stream {
 namespace {
 
+// Limits the bytes that are read of the source's memory before the control block is compared and
+// the source is told: both once for several segments. More would make the source wait for its
+// window of located segments (ServedMemory::Window), and what landed leave the cache before it is
+// summed.
+constexpr size_t kBytesUnfollowed = size_t{1} << 20;
 // A tick that is later than this means that this process did not run.
 constexpr absl::Duration kLateTick = absl::Milliseconds(100);
 }  // namespace
@@ -47,12 +52,13 @@ absl::Status PullConnection::StartRead(const Located& located) {
     reads_->Skip(header);
   }
   AnswerSkipped();
-  if (memory_ != nullptr && bytes_unfollowed_ >= memory_->follow_after_bytes()) FollowReads();
+  if (memory_ == nullptr || memory_->copies_together()) return absl::OkStatus();
+  if (bytes_unfollowed_ >= kBytesUnfollowed) FollowReads();
   return absl::OkStatus();
 }
 
 // Takes what has become of the source's memory: it is ready, reads have ended, or it is lost. Once
-// a turn, and for each follow_after_bytes that were started in it.
+// a turn, and for each kBytesUnfollowed that were started in it.
 void PullConnection::FollowReads() {
   if (memory_ == nullptr) return;
   if (state_ == State::kClosed) return FollowEnd();

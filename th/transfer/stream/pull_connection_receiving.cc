@@ -23,8 +23,8 @@ namespace {
 constexpr size_t kBytesPerTurn = size_t{4} << 20;
 // Pieces of memory one call scatters to.
 constexpr size_t kPiecesPerCall = 512;
-// Control frames that one call takes where the source's memory is read: the places of some hundred
-// segments. As much of a payload that comes among them is copied once more.
+// Control frames that one call takes where segments are copied together: the places of some hundred
+// of them. As much of a payload that comes among them is copied once more.
 constexpr size_t kControlBytesPerCall = size_t{16} << 10;
 }  // namespace
 
@@ -32,7 +32,7 @@ void PullConnection::ReadSome() {
   for (size_t budget = kBytesPerTurn; state_ != State::kClosed && !last_word_.has_value();) {
     size_t wanted = 0;
     bytes_read_ = 0;
-    const bool buffered = memory_ != nullptr && payload_left_ == 0;
+    const bool buffered = memory_ != nullptr && memory_->copies_together() && payload_left_ == 0;
     const ssize_t got = buffered ? ReceiveControl(&wanted) : Receive(&wanted);
     if (got < 0 && errno == EINTR) continue;
     const int error = errno;

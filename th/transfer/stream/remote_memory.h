@@ -122,10 +122,9 @@ class RemoteMemory {
   // Poll at the latest. Only once ready.
   virtual void Start(absl::Span<const Located::Piece> from, absl::Span<const iovec> into,
                      const ControlPlace& control) = 0;
-  // Poll is called once this many bytes have been started since the last time, if not before: at
-  // the end of each turn of the loop. More, and the source waits for its window of located segments
-  // (ServedMemory::Window), and what was copied at once leaves the cache before it is summed.
-  virtual uint64_t follow_after_bytes() const { return uint64_t{1} << 20; }
+  // True: Start only notes what is to be copied, and Poll begins it, so that what has come together
+  // is copied together. Then Poll is called once a turn of the loop, else for each MiB too.
+  virtual bool copies_together() const { return false; }
   // Bytes that were read beside those that were asked for, and thrown away: what lies between
   // tensors that are read together.
   virtual uint64_t packing_overhead_bytes() const { return 0; }
