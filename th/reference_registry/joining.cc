@@ -243,10 +243,12 @@ void JoinTransaction::Apply(Turn& turn) const {
     const bool received = replica.role == BufferRole::kStreaming && HeadOf(replica) == nullptr;
     // This rank drains alone, once it has heard: after a bad end, or where later operations have
     // ended without it. After a good one it may copy first.
-    const bool ended = finished.kind == OperationKind::kUnpublish && !finished.must_offload;
+    const bool ended_badly = finished.kind == OperationKind::kUnpublish && !finished.status.ok() &&
+                             !finished.must_offload;
+    const bool passed_over = unpublished && number < replica.finished;
     if ((unpublished && latest) || received) {
       DropReplicaContent(turn, replica, number);
-    } else if (ended && is_latest_start) {
+    } else if ((ended_badly || passed_over) && is_latest_start) {
       DrainAlone(turn, own, number);
     }
     return SendResult(turn, own, result->second);

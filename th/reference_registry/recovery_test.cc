@@ -593,45 +593,6 @@ INSTANTIATE_TEST_SUITE_P(
                       FinishedOperation{.kind = OperationKind::kUnpublish,
                                         .status = absl::DeadlineExceededError("out of time")}));
 
-// The group has gone on without it: its unpublish is not the last operation that has ended.
-TEST_F(RestartTest, WhoHearsLateOfItsUnpublishIsNoSourceAnyMore) {
-  std::vector<TestRank> pair = MakeGroup(hub_, "pair", 2);
-  JoinAndRegister(pair);
-  const VersionInfo held = PublishWhole(pair, "step-2");
-  hub_.Restart();
-  AnnouncedBuffer drained = pair[1].Announced();
-  drained.last_finished = FinishedOperation{
-      .number = OperationNumber(2), .kind = OperationKind::kUnpublish, .version = held};
-  ASSERT_TRUE(pair[1].Resume({drained}));
-  StartOperation next = pair[1].UpdateRequest(*ParseVersionSelector("step-9"));
-  next.key.number = OperationNumber(3);
-  next.timeout = absl::Milliseconds(1);
-  pair[1].Start(next);
-  hub_.Advance(absl::Milliseconds(2));
-  ASSERT_FALSE(pair[1].Finished().status.ok());
-  AnnouncedBuffer behind = pair[0].Holding(held, true, "step-2w0");
-  behind.last_finished = FinishedOperation{
-      .number = OperationNumber(1), .kind = OperationKind::kPublish, .version = held};
-  ASSERT_TRUE(pair[0].Resume({behind}));
-  const auto bytes_held = [&] {
-    uint64_t bytes = 0;
-    for (const CatalogVersion& version : hub_.List().models.at(0).versions) {
-      for (const CatalogReplica& replica : version.replicas) {
-        for (const CatalogRank& rank : replica.ranks) {
-          if (rank.name == pair[0].name) bytes += rank.bytes_held;
-        }
-      }
-    }
-    return bytes;
-  };
-  ASSERT_GT(bytes_held(), 0u);
-  StartOperation unpublish = pair[0].UnpublishRequest();
-  unpublish.key.number = OperationNumber(2);
-  pair[0].Start(unpublish);
-  ASSERT_OK(pair[0].Finished().status);
-  EXPECT_EQ(bytes_held(), 0u);
-}
-
 // One of eight ranks had not heard that its group counts anew when the server died.
 TEST_F(RestartTest, OneDiscrepancyMakesAGroupCountAnewOnce) {
   constexpr uint32_t kRanks = 8;
