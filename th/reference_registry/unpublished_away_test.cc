@@ -31,6 +31,16 @@ class UnpublishedWithoutServerTest : public ::testing::Test {
     holding.last_finished = FinishedOperation{.number = OperationNumber(1), .version = version_};
     ASSERT_TRUE(trainer_[1].Resume({holding}));
   }
+  // Beside the second, which still holds the version; the next operation of the group fails.
+  void TheFirstResumesUnpublishedAndGoesOn() {
+    TheFirstResumesUnpublished();
+    TheSecondResumesHolding();
+    StartOperation next = trainer_[0].UpdateRequest();
+    next.timeout = absl::Seconds(1);
+    trainer_[0].Start(next);
+    hub_.Advance(absl::Seconds(1));
+    ASSERT_EQ(trainer_[0].Finished().status.code(), absl::StatusCode::kDeadlineExceeded);
+  }
   void BothResumeHolding() {
     for (TestRank& rank : trainer_) {
       AnnouncedBuffer holding = rank.Holding(version_, true, "step-1");
@@ -114,15 +124,15 @@ TEST_F(UnpublishedWithoutServerTest, WhatRanksHaveDrainedIsGoneThoughTheOperatio
 
 // Its stream breaks once it has heard the result, and its group ends another operation meanwhile.
 TEST_F(UnpublishedWithoutServerTest, WhatARankHasDrainedWhileItsGroupWentOnIsGone) {
-  TheFirstResumesUnpublished();
-  TheSecondResumesHolding();
-  StartOperation next = trainer_[0].UpdateRequest();
-  next.timeout = absl::Seconds(1);
-  trainer_[0].Start(next);
-  hub_.Advance(absl::Seconds(1));
-  ASSERT_EQ(trainer_[0].Finished().status.code(), absl::StatusCode::kDeadlineExceeded);
+  TheFirstResumesUnpublishedAndGoesOn();
   trainer_[1].Unpublish();
   ASSERT_OK(trainer_[1].Finished().status);
+  ExpectThatNothingIsHeld();
+}
+
+// It has heard that the unpublish is over from the server before.
+TEST_F(UnpublishedWithoutServerTest, WhatARankDoesNotAnnounceAnyMoreIsGoneThoughItsGroupWentOn) {
+  TheFirstResumesUnpublishedAndGoesOn();
   trainer_[1].Disconnect();
   AnnouncedBuffer drained = trainer_[1].Announced();
   drained.last_finished =
