@@ -132,8 +132,8 @@ TEST(TransactionsTest, OnlySoManyOperationsWait) {
   for (uint64_t i = 1; i < registry::kMaxQueuedOperations; ++i) trainer[0].Unpublish();
   EXPECT_TRUE(trainer[0].HearsNone<OperationFinished>());
   trainer[0].Unpublish();
-  EXPECT_THAT(trainer[0].Finished().status,
-              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("at most 8 may be unfinished")));
+  EXPECT_THAT(trainer[0].Finished().status, StatusIs(absl::StatusCode::kResourceExhausted,
+                                                     HasSubstr("at most 8 may be unfinished")));
 }
 
 TEST(TransactionsTest, TheShortestDeadlineOfTheRanksCounts) {

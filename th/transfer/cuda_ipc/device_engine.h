@@ -23,7 +23,7 @@
 
 namespace th::cuda_ipc {
 
-// Of what another device has, pieces that are smaller are copied by a kernel where there are
+// Pieces of another device's memory that are smaller are copied by a kernel where there are
 // several; larger ones by the driver, whose copies keep a link busier.
 inline constexpr uint64_t kSmallPieceBytes = uint64_t{64} << 10;
 inline constexpr ptrdiff_t kMinSmallPieces = 8;
