@@ -89,14 +89,15 @@ def receive_whole(hub: _hub.Hub, version: _hub.VersionInfo, *, names: Sequence[s
 class EngineWeights:
     """The weights of one engine process, in the engine's own buffers. One call at a time.
 
-    `buffers` are the engine's, by name, as `Hub.register` takes them: contiguous, and never moved. `source_form`,
+    `buffers` are the engine's torch tensors, by name, as `Hub.register` takes them: contiguous, and never moved. `source_form`,
     `source_group` and `source_ranks` say what is loaded by name: the trainer's form, and how many ranks hold it in parts.
     """
 
-    def __init__(self, hub: _hub.Hub, buffers: Any, form: str, *, source_form: str = "hf", source_group: Optional[str] = None,
+    def __init__(self, hub: _hub.Hub, buffers: Mapping[str, Any], form: str, *, source_form: str = "hf", source_group: Optional[str] = None,
                  source_ranks: int = 1, limit: Bytes = "256MiB"):
         self._hub, self._form = hub, form
         self._source = {"form": source_form, "group": source_group, "ranks": source_ranks, "limit": limit}
+        self._buffers = buffers
         self._weights = hub.register(buffers, name="engine", form=form)
 
     @property
@@ -109,8 +110,8 @@ class EngineWeights:
         """Moves the engine to `version`, and offers its buffers to the other engines of its form.
 
         Within `pause()` nobody may read the buffers: they are written. `load` is called there with (name, tensor) pairs, all
-        of which have been received and checked, where no engine of the form has the version; it writes the buffers, and
-        returns once they are written. Any error before leaves the engine with what it has, and serving it.
+        of which have been received and checked, where no engine of the form has the version; it writes the buffers. What it
+        has asked a GPU for is awaited. Any error before leaves the engine with what it has, and serving it.
         """
         wanted = self._hub.wait_for(version, timeout)
         with pause():
@@ -122,10 +123,18 @@ class EngineWeights:
             self._weights.unpublish(drop_retained=True)
         with pause():
             load(tensors.items())
+            _await_devices(self._buffers.values())
         self._weights.publish(wanted.label, derived_from=wanted.selector)
         self._weights.await_published()
         logger.info("loaded %s by name, and offer it as %s", wanted.label, self._form)
         return Loaded(wanted, True, bytes_received, sources)
+
+
+def _await_devices(tensors: Iterable[Any]) -> None:
+    """Waits until what GPUs were asked to write into the tensors is written."""
+    import torch
+    for device in {tensor.device for tensor in tensors if tensor.is_cuda}:
+        torch.cuda.synchronize(device)
 
 
 def flat_buffers(tensors: Mapping[str, Any]) -> dict:
@@ -168,8 +177,6 @@ class PublishedCopies:
                 seen.add(name)
             if len(seen) != len(self._copies):
                 raise ValueError("tensor %r was sent first, and not now" % min(set(self._copies) - seen))
-        if any(copy.is_cuda for copy in self._copies.values()):
-            import torch
-            torch.cuda.synchronize()
+        _await_devices(self._copies.values())
         self._weights.publish(version)
         return self._weights.await_published()

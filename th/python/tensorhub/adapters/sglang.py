@@ -56,8 +56,6 @@ def load(model: Any, named_tensors: Iterable[Tuple[str, torch.Tensor]]) -> None:
 
     def load_by_name(tensors: Iterable[Tuple[str, torch.Tensor]]) -> None:
         model.load_weights((name, tensor.to(device)) for name, tensor in tensors)
-        if device.type != "cpu":
-            torch.get_device_module(device).synchronize()
 
     engine.last = engine.weights.update(version, load=load_by_name)
 

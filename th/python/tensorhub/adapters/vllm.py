@@ -73,8 +73,6 @@ class TensorHubWeightTransferEngine(WeightTransferEngine[TensorHubInitInfo, Tens
         reload.initialize_layerwise_reload(self.model)
         self.model.load_weights((name, tensor.to(self.device)) for name, tensor in tensors)
         reload.finalize_layerwise_reload(self.model, self.model_config)
-        if self.device.type != "cpu":
-            torch.accelerator.synchronize()
 
     def finish_weight_update(self) -> None:
         """Nothing: an update is whole, or has failed."""
