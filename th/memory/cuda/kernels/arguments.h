@@ -56,8 +56,8 @@ struct MovedPiece {
 struct MovePiecesArguments {
   uint64_t pieces;  // address of MovedPiece[piece_count], in order of packed_offset, without gaps
   uint64_t piece_count;
-  uint64_t bytes;  // of all pieces together
-  uint64_t unused = 0;
+  uint64_t bytes;       // of all pieces together
+  uint64_t unused = 0;  // so that the arguments of all kernels have one size
 };
 
 // Kernels "th_gather" (pieces to packed) and "th_scatter" (packed to pieces).

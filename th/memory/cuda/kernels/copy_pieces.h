@@ -67,64 +67,53 @@ TH_KERNEL uint64_t FindPiece(const Warp& warp, uint64_t pieces, uint64_t piece_c
   return low;
 }
 
-enum class CopyDirection : uint8_t { kGather, kScatter };
-
-template <CopyDirection direction, typename Warp>
-TH_KERNEL void CopyChunk(const Warp& warp, const CopyPiecesArguments& arguments, uint64_t begin,
-                         uint64_t end) {
-  for (uint64_t i = FindPiece<CopyPiece>(warp, arguments.pieces, arguments.piece_count, begin);
-       begin < end; ++i) {
-    const auto piece =
-        warp.template ReadStruct<CopyPiece>(arguments.pieces + i * sizeof(CopyPiece));
-    const uint64_t piece_end = piece.packed_offset + piece.bytes;
-    const uint64_t copied = (piece_end < end ? piece_end : end) - begin;
-    const uint64_t in_memory = piece.address + (begin - piece.packed_offset);
-    const uint64_t in_packed = arguments.packed + begin;
-    if constexpr (direction == CopyDirection::kGather) {
-      CopyRange(warp, in_packed, in_memory, copied);
-    } else {
-      CopyRange(warp, in_memory, in_packed, copied);
+// Calls copy(piece, offset, bytes) for each part of a piece that lies in the chunks of packed bytes
+// that warp `index` of `count` takes: every count-th one. `pieces` is the address of the list.
+template <typename Piece, typename Warp, typename Copy>
+TH_KERNEL void ForEachPart(const Warp& warp, uint64_t pieces, uint64_t piece_count,
+                           uint64_t packed_bytes, uint64_t index, uint64_t count, Copy copy) {
+  for (uint64_t chunk = index * kCopyChunkBytes; chunk < packed_bytes;
+       chunk += count * kCopyChunkBytes) {
+    const uint64_t chunk_end = chunk + kCopyChunkBytes;
+    const uint64_t end = chunk_end < packed_bytes ? chunk_end : packed_bytes;
+    uint64_t begin = chunk;
+    for (uint64_t i = FindPiece<Piece>(warp, pieces, piece_count, begin); begin < end; ++i) {
+      const auto piece = warp.template ReadStruct<Piece>(pieces + i * sizeof(Piece));
+      const uint64_t piece_end = piece.packed_offset + piece.bytes;
+      const uint64_t bytes = (piece_end < end ? piece_end : end) - begin;
+      copy(piece, begin - piece.packed_offset, bytes);
+      begin += bytes;
     }
-    begin += copied;
   }
 }
 
-// The kernel: warp `index` of `count` takes every count-th chunk.
+enum class CopyDirection : uint8_t { kGather, kScatter };
+
+// The kernels "th_gather" and "th_scatter", for warp `index` of `count`.
 template <CopyDirection direction, typename Warp>
 TH_KERNEL void CopyPieces(const Warp& warp, const CopyPiecesArguments& arguments, uint64_t index,
                           uint64_t count) {
-  for (uint64_t begin = index * kCopyChunkBytes; begin < arguments.packed_bytes;
-       begin += count * kCopyChunkBytes) {
-    const uint64_t end = begin + kCopyChunkBytes;
-    CopyChunk<direction>(warp, arguments, begin,
-                         end < arguments.packed_bytes ? end : arguments.packed_bytes);
-  }
+  ForEachPart<CopyPiece>(
+      warp, arguments.pieces, arguments.piece_count, arguments.packed_bytes, index, count,
+      [&](const CopyPiece& piece, uint64_t offset, uint64_t bytes) {
+        const uint64_t in_memory = piece.address + offset;
+        const uint64_t in_packed = arguments.packed + piece.packed_offset + offset;
+        if constexpr (direction == CopyDirection::kGather) {
+          CopyRange(warp, in_packed, in_memory, bytes);
+        } else {
+          CopyRange(warp, in_memory, in_packed, bytes);
+        }
+      });
 }
 
-template <typename Warp>
-TH_KERNEL void MoveChunk(const Warp& warp, const MovePiecesArguments& arguments, uint64_t begin,
-                         uint64_t end) {
-  for (uint64_t i = FindPiece<MovedPiece>(warp, arguments.pieces, arguments.piece_count, begin);
-       begin < end; ++i) {
-    const auto piece =
-        warp.template ReadStruct<MovedPiece>(arguments.pieces + i * sizeof(MovedPiece));
-    const uint64_t piece_end = piece.packed_offset + piece.bytes;
-    const uint64_t copied = (piece_end < end ? piece_end : end) - begin;
-    const uint64_t in_piece = begin - piece.packed_offset;
-    CopyRange(warp, piece.to + in_piece, piece.from + in_piece, copied);
-    begin += copied;
-  }
-}
-
-// The kernel, as CopyPieces.
+// The kernel "th_move", likewise.
 template <typename Warp>
 TH_KERNEL void MovePieces(const Warp& warp, const MovePiecesArguments& arguments, uint64_t index,
                           uint64_t count) {
-  for (uint64_t begin = index * kCopyChunkBytes; begin < arguments.bytes;
-       begin += count * kCopyChunkBytes) {
-    const uint64_t end = begin + kCopyChunkBytes;
-    MoveChunk(warp, arguments, begin, end < arguments.bytes ? end : arguments.bytes);
-  }
+  ForEachPart<MovedPiece>(warp, arguments.pieces, arguments.piece_count, arguments.bytes, index,
+                          count, [&](const MovedPiece& piece, uint64_t offset, uint64_t bytes) {
+                            CopyRange(warp, piece.to + offset, piece.from + offset, bytes);
+                          });
 }
 
 }  // namespace th::kernels
