@@ -402,12 +402,10 @@ bool FakeMemory::IsDeviceMemory(uint64_t address, uint64_t bytes) const {
 
 bool FakeMemory::IsCopyableOnDevice(uint64_t address, uint64_t bytes) const {
   if (!IsDeviceMemory(address, bytes)) return false;
-  const std::optional<Allocation> first = FindAllocation(address);
-  const bool in_one = !first || address + bytes <= first->address + first->bytes;
-  return in_one || first->kind == Kind::kMapped;
+  return EndsInItsAllocation(address, bytes) || FindAllocation(address)->kind == Kind::kMapped;
 }
 
-bool FakeMemory::IsCopyableOnHost(uint64_t address, uint64_t bytes) const {
+bool FakeMemory::EndsInItsAllocation(uint64_t address, uint64_t bytes) const {
   const std::optional<Allocation> first = FindAllocation(address);
   return !first || address + bytes <= first->address + first->bytes;
 }

@@ -111,7 +111,9 @@ class FakeMemory : public kernels::DeviceMemoryOnHost {
   // As of the driver's copies: a range of device memory lies in one allocation, or in adjacent
   // mappings; one of the host that begins in pinned memory lies in one allocation of it.
   bool IsCopyableOnDevice(uint64_t address, uint64_t bytes) const;
-  bool IsCopyableOnHost(uint64_t address, uint64_t bytes) const;
+  bool IsCopyableOnHost(uint64_t address, uint64_t bytes) const {
+    return EndsInItsAllocation(address, bytes);
+  }
   // Where device memory or pinned memory lies for the fake; other addresses are the host's own.
   std::byte* Alias(uint64_t address) const;
   std::byte* Find(uint64_t address, uint64_t bytes) const override;
@@ -128,6 +130,8 @@ class FakeMemory : public kernels::DeviceMemoryOnHost {
   uint64_t WindowOf(int device) const {
     return base_ + static_cast<uint64_t>(device) * kDeviceBytes;
   }
+  // True, too, of what begins in none.
+  bool EndsInItsAllocation(uint64_t address, uint64_t bytes) const;
   void Hide(uint64_t address, uint64_t bytes);
   std::optional<uint64_t> TakePhysical(int device, uint64_t bytes, uint64_t alignment);
   void Release(const Physical& physical);
