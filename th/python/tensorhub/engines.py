@@ -93,8 +93,8 @@ class EngineWeights:
     `source_group` and `source_ranks` say what is loaded by name: the trainer's form, and how many ranks hold it in parts.
     """
 
-    def __init__(self, hub: _hub.Hub, buffers: Mapping[str, Any], form: str, *, source_form: str = "hf", source_group: Optional[str] = None,
-                 source_ranks: int = 1, limit: Bytes = "256MiB"):
+    def __init__(self, hub: _hub.Hub, buffers: Mapping[str, Any], form: str, *, source_form: str = "hf",
+                 source_group: Optional[str] = None, source_ranks: int = 1, limit: Bytes = "256MiB"):
         self._hub, self._form = hub, form
         self._source = {"form": source_form, "group": source_group, "ranks": source_ranks, "limit": limit}
         self._buffers = buffers

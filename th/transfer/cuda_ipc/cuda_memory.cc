@@ -277,7 +277,7 @@ class RemoteCudaMemory final : public stream::RemoteMemory {
   void CheckEnded() {
     std::vector<Item*> ended;
     for (Item& item : items_) {
-      if (item.job != nullptr && item.job->ended()) ended.push_back(&item);
+      if (HasEnded(item)) ended.push_back(&item);
     }
     // The bytes before the control block: on no processor may the second read be the older one.
     std::atomic_thread_fence(std::memory_order_seq_cst);

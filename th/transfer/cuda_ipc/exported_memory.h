@@ -4,11 +4,11 @@
 //
 //   TH_ASSIGN_OR_RETURN(auto attached,
 //                       exported->Attach(regions, ExportedMemory::OnDetach::kAwaitReaders));
-//   TH_ASSIGN_OR_RETURN(const uint32_t slot, exported->SlotOf(address, bytes));
+//   TH_ASSIGN_OR_RETURN(const auto span, exported->SpanOf(address, bytes));
 //   attached.reset();  // readers have closed their imports, or release_timeout is over
 //
 // Memory is known by the driver's buffer id: what was freed or mapped anew behind our back is not
-// shared any more from the next SlotOf on. Thread-safe.
+// shared any more from the next SpanOf on. Thread-safe.
 #ifndef TH_TRANSFER_CUDA_IPC_EXPORTED_MEMORY_H_
 #define TH_TRANSFER_CUDA_IPC_EXPORTED_MEMORY_H_
 
@@ -29,7 +29,6 @@
 #include "th/memory/cuda/device_memory.h"
 #include "th/memory/cuda/shared_allocation.h"
 #include "th/memory/memory_region.h"
-#include "th/status/status_macros.h"
 #include "th/transfer/cuda_ipc/allocation_table.h"
 #include "th/transfer/transport.h"
 
@@ -70,22 +69,18 @@ class ExportedMemory : public std::enable_shared_from_this<ExportedMemory> {
   // Exports those of the regions that are a GPU's. INVALID_ARGUMENT: one is no device memory.
   absl::StatusOr<std::unique_ptr<AttachedMemory>> Attach(absl::Span<const MemoryRegion> regions,
                                                          OnDetach on_detach);
-  // The slot of the allocation that the memory begins in; those that it goes on in are linked to
-  // it. NOT_FOUND: some of it is not attached, or lies in other allocations than when it was;
-  // UNIMPLEMENTED: it has no handle for other processes; RESOURCE_EXHAUSTED.
-  absl::StatusOr<uint32_t> SlotOf(uint64_t address, uint64_t bytes) {
-    TH_ASSIGN_OR_RETURN(const SharedSpan span, SpanOf(address, bytes));
-    return span.slot;
-  }
-  // The same, and the allocation's bytes: until `good_until` they have the same slot.
+  // The bytes of one allocation, and its slot: theirs until `good_until`.
   struct SharedSpan {
     uint32_t slot = 0;
     uint64_t begin = 0;
     uint64_t end = 0;
     absl::Time good_until = absl::InfinitePast();
   };
+  // The allocation that the memory begins in; those that it goes on in are linked to its slot.
+  // NOT_FOUND: some of it is not attached, or lies in other allocations than when it was;
+  // UNIMPLEMENTED: it has no handle for other processes; RESOURCE_EXHAUSTED.
   absl::StatusOr<SharedSpan> SpanOf(uint64_t address, uint64_t bytes);
-  // The reason why SlotOf would not find it, or the end of the last allocation that it lies in:
+  // The reason why SpanOf would not find it, or the end of the last allocation that it lies in:
   // what else lies before that, from `address` on, is exportable too.
   absl::StatusOr<uint64_t> CheckExportable(uint64_t address, uint64_t bytes);
 

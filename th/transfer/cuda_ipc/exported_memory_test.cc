@@ -41,8 +41,12 @@ class ExportedMemoryTest : public CudaTest {
   MemoryRegion Region(uint64_t address, uint64_t bytes) const {
     return {reinterpret_cast<void*>(address), bytes, MemoryKind::kDevice, device_->pci_address()};
   }
+  absl::StatusOr<uint32_t> SlotOf(uint64_t address, uint64_t bytes) {
+    const auto span = exported_->SpanOf(address, bytes);
+    return span.ok() ? absl::StatusOr<uint32_t>(span->slot) : span.status();
+  }
   SharedAllocation Shared(uint64_t address, uint64_t bytes) {
-    const auto slot = exported_->SlotOf(address, bytes);
+    const auto slot = SlotOf(address, bytes);
     EXPECT_OK(slot.status());
     const auto shared = peer_->Read(*slot);
     EXPECT_OK(shared.status());
@@ -61,9 +65,9 @@ TEST_F(ExportedMemoryTest, ThousandsOfTensorsInOneAllocationAreSharedOnce) {
   }
   const auto attached = Attach(tensors);
   EXPECT_EQ(exported_->table().shared(), 0) << "nobody has asked yet";
-  ASSERT_OK_AND_ASSIGN(const uint32_t slot, exported_->SlotOf(arena.address(), 50));
+  ASSERT_OK_AND_ASSIGN(const uint32_t slot, SlotOf(arena.address(), 50));
   for (const MemoryRegion& tensor : tensors) {
-    EXPECT_THAT(exported_->SlotOf(reinterpret_cast<uint64_t>(tensor.address), tensor.bytes),
+    EXPECT_THAT(SlotOf(reinterpret_cast<uint64_t>(tensor.address), tensor.bytes),
                 testing::IsOkAndHolds(slot));
   }
   EXPECT_EQ(exported_->table().shared(), 1);
@@ -89,18 +93,17 @@ TEST_F(ExportedMemoryTest, ATensorOverSeveralMappingsHasALinkedSlotForEach) {
 
 TEST_F(ExportedMemoryTest, OnlyWhatIsAttachedIsShared) {
   const DeviceBuffer buffer = Filled(PatternBytes(1000, 1));
-  EXPECT_THAT(exported_->SlotOf(buffer.address(), 10), StatusIs(absl::StatusCode::kNotFound));
+  EXPECT_THAT(SlotOf(buffer.address(), 10), StatusIs(absl::StatusCode::kNotFound));
   const auto attached = Attach({Region(buffer.address(), 1000)});
-  EXPECT_OK(exported_->SlotOf(buffer.address(), 1000).status());
-  EXPECT_THAT(exported_->SlotOf(buffer.address() + buffer.bytes(), 10),
-              StatusIs(absl::StatusCode::kNotFound));
+  EXPECT_OK(SlotOf(buffer.address(), 1000).status());
+  EXPECT_THAT(SlotOf(buffer.address() + buffer.bytes(), 10), StatusIs(absl::StatusCode::kNotFound));
 }
 
 TEST_F(ExportedMemoryTest, WhatIsDetachedIsRetired) {
   const DeviceBuffer buffer = Filled(PatternBytes(1000, 1));
   auto attached = Attach({Region(buffer.address(), 1000)});
   auto also = Attach({Region(buffer.address(), 10)});
-  ASSERT_OK_AND_ASSIGN(const uint32_t slot, exported_->SlotOf(buffer.address(), 10));
+  ASSERT_OK_AND_ASSIGN(const uint32_t slot, SlotOf(buffer.address(), 10));
   const uint64_t id = Shared(buffer.address(), 10).id;
   attached.reset();
   EXPECT_TRUE(peer_->StillShared(slot, id)) << "another buffer lies in it too";
@@ -116,8 +119,8 @@ TEST_F(ExportedMemoryTest, AThousandAttachmentsLeaveNothingBehind) {
   const auto share_once = [&] {
     const auto attached =
         Attach({Region(buffer.address(), 1000), Region(arena.address(), arena.bytes())});
-    ASSERT_OK_AND_ASSIGN(const uint32_t slot, exported_->SlotOf(buffer.address(), 1000));
-    EXPECT_OK(exported_->SlotOf(arena.address(), arena.bytes()).status());
+    ASSERT_OK_AND_ASSIGN(const uint32_t slot, SlotOf(buffer.address(), 1000));
+    EXPECT_OK(SlotOf(arena.address(), arena.bytes()).status());
     EXPECT_EQ(exported_->table().shared(), 3);
     EXPECT_LT(slot, 10) << "slots that were given back are not taken again";
   };
@@ -134,7 +137,7 @@ TEST_F(ExportedMemoryTest, ADetachWaitsForReadersButNotForEver) {
   Create({.release_timeout = absl::Milliseconds(1)});
   const DeviceBuffer buffer = Filled(PatternBytes(1000, 1));
   auto attached = Attach({Region(buffer.address(), 1000)});
-  ASSERT_OK_AND_ASSIGN(const uint32_t slot, exported_->SlotOf(buffer.address(), 10));
+  ASSERT_OK_AND_ASSIGN(const uint32_t slot, SlotOf(buffer.address(), 10));
   ASSERT_OK(exported_->table().ReaderOf(getpid()).status());
   ASSERT_TRUE(peer_->Enter(slot, Shared(buffer.address(), 10).id));
   attached.reset();  // one that never leaves
@@ -146,17 +149,17 @@ TEST_F(ExportedMemoryTest, MemoryThatWasFreedIsNotSharedAnyMore) {
   auto buffer = std::make_unique<DeviceBuffer>(Filled(PatternBytes(1000, 1)));
   const uint64_t address = buffer->address();
   const auto attached = Attach({Region(address, 1000)});
-  ASSERT_OK(exported_->SlotOf(address, 10).status());
+  ASSERT_OK(SlotOf(address, 10).status());
   buffer.reset();
   // Looked at again after a millisecond.
-  while (exported_->SlotOf(address, 10).ok()) continue;
-  EXPECT_THAT(exported_->SlotOf(address, 10), StatusIs(absl::StatusCode::kNotFound));
+  while (SlotOf(address, 10).ok()) continue;
+  EXPECT_THAT(SlotOf(address, 10), StatusIs(absl::StatusCode::kNotFound));
 }
 
 TEST_F(ExportedMemoryTest, WhatIsMappedAnewHasAnotherId) {
   MappedMemory engine(device_, 1, /*exportable=*/true);
   const auto before = Attach({Region(engine.address(), 1000)});
-  ASSERT_OK_AND_ASSIGN(const uint32_t slot, exported_->SlotOf(engine.address(), 10));
+  ASSERT_OK_AND_ASSIGN(const uint32_t slot, SlotOf(engine.address(), 10));
   const uint64_t id = Shared(engine.address(), 10).id;
   engine.Unmap();
   engine.Map();
@@ -177,7 +180,7 @@ TEST_F(ExportedMemoryTest, DescriptorsOfMappingsAreBounded) {
   for (uint64_t mapping = 1; mapping < 6; ++mapping) Shared(at(mapping), 1);
   EXPECT_EQ(OpenDescriptors(), before + 2);
   // One whose descriptor was closed is exported anew, as the same memory.
-  ASSERT_OK_AND_ASSIGN(const uint32_t slot, exported_->SlotOf(at(0), 1));
+  ASSERT_OK_AND_ASSIGN(const uint32_t slot, SlotOf(at(0), 1));
   EXPECT_TRUE(peer_->StillShared(slot, first.id));
   const SharedAllocation again = Shared(at(0), 1);
   EXPECT_OK(FetchDescriptor(getpid(), again.exported.file_descriptor).status());
@@ -196,7 +199,7 @@ TEST_F(ExportedMemoryTest, DescriptorThatAReaderMayBeAboutToFetchStaysOpen) {
   };
   std::vector<uint32_t> slots;
   for (uint64_t mapping = 0; mapping < 4; ++mapping) {
-    ASSERT_OK_AND_ASSIGN(const uint32_t slot, exported_->SlotOf(at(mapping), 1));
+    ASSERT_OK_AND_ASSIGN(const uint32_t slot, SlotOf(at(mapping), 1));
     slots.push_back(slot);
   }
   for (const uint32_t slot : slots) {
@@ -214,7 +217,7 @@ TEST_F(ExportedMemoryTest, MemoryWithoutAHandleSaysWhatToDo) {
   const auto says =
       StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("expandable_segments:False"));
   EXPECT_THAT(exported_->CheckExportable(mapped.address(), 1000), says);
-  EXPECT_THAT(exported_->SlotOf(mapped.address(), 10), says);
+  EXPECT_THAT(SlotOf(mapped.address(), 10), says);
   EXPECT_EQ(exported_->table().shared(), 0);
 }
 
