@@ -11,6 +11,7 @@ one joins five steps later; the steps between are learnt from the others' answer
 """
 import argparse
 import dataclasses
+import importlib.util
 import multiprocessing
 import os
 import statistics
@@ -18,7 +19,10 @@ import sys
 import tempfile
 import time
 
-import torch
+try:
+    import torch
+except ImportError:
+    sys.exit("rl_loop.py: there is no torch here: pip install torch")
 
 DIGITS, LENGTH, WIDTH, ANSWERS = 10, 6, 64, 16  # ANSWERS: to one digit
 PROMPTS = 8  # of a rollout in a step
@@ -282,10 +286,18 @@ def main():
     options = parser.parse_args()
     if options.steps < 2 or options.rollouts < 1:
         parser.error("there are two steps and one rollout at least")
+    methods = options.method or METHODS
+    if options.kill_at is not None and "tensorhub" not in methods:
+        parser.error("--kill-at is of the method tensorhub: with the others a rollout that is killed ends the loop")
     if options.kill_at is not None and (options.rollouts < 2 or not 0 < options.kill_at < options.steps - JOINS_AFTER):
         parser.error("--kill-at is a step after the first, %d before the end, and leaves a rollout: give two" % JOINS_AFTER)
+    if not os.path.isdir(os.path.dirname(options.svg) or "."):
+        parser.error("--svg %s: there is no such folder; make it, or name a file in another one" % options.svg)
+    if "tensorhub" in methods and importlib.util.find_spec("tensorhub") is None:
+        parser.error("there is no tensorhub here: pip install the wheel that tools/package makes, or leave that method out "
+                     "(--method gloo --method file)")
     torch.set_num_threads(1)
-    courses = [run(method, options) for method in options.method or METHODS]
+    courses = [run(method, options) for method in methods]
     print("%-10s  %-12s  %-12s  %-14s  %s" % ("method", "first reward", "last reward", "steps a minute", "stall of a rollout"))
     for course in courses:
         print("%-10s  %-12.3f  %-12.3f  %-14.0f  %.1f ms" % (

@@ -37,9 +37,14 @@ class RlLoopTest(unittest.TestCase):
         self.assertGreater(courses["tensorhub"][1], courses["tensorhub"][0] + 0.05)
 
     def test_what_cannot_be_meant_is_refused(self):
-        for arguments in (["--kill-at", "0"], ["--steps", "1"], ["--kill-at", "8", "--rollouts", "1"]):
+        for arguments, says in ((["--kill-at", "0"], "after the first"), (["--steps", "1"], "two steps"),
+                                (["--kill-at", "8", "--rollouts", "1"], "give two"),
+                                (["--kill-at", "8", "--method", "gloo"], "of the method tensorhub"),
+                                (["--svg", "/nowhere/rewards.svg"], "there is no such folder"),
+                                ([], "there is no tensorhub here")):
             out = subprocess.run([sys.executable, PROGRAM, *arguments], capture_output=True, text=True)
             self.assertEqual(out.returncode, 2, arguments)
+            self.assertIn(says, out.stderr)
 
 
 if __name__ == "__main__":
