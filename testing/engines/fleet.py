@@ -1,13 +1,13 @@
 """What the tests of engines share: a server, its members, and models as small as a test needs."""
 import os
 import sys
-import unittest
 
 LIBRARY, PROGRAMS, PACKAGE = (os.environ[name] for name in ("TENSORHUB_LIBRARY", "TENSORHUB_BIN", "TENSORHUB_PACKAGE"))
 sys.path.insert(0, PACKAGE)
 
 import tensorhub  # noqa: E402
 import torch  # noqa: E402
+from server_test_case import ServerTestCase  # noqa: E402
 
 
 class Trained(torch.nn.Module):
@@ -48,15 +48,7 @@ class Fused(torch.nn.Module):
         return seen
 
 
-class FleetTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.server = tensorhub.serve()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.server.stop()
-
+class FleetTest(ServerTestCase):
     def setUp(self):
         self.place = {"server": self.server.address, "run": "engines", "model": self.id()}
 

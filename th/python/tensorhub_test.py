@@ -25,6 +25,7 @@ os.environ["TENSORHUB_BIN"] = os.path.dirname(os.path.abspath(SERVER))
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import tensorhub  # noqa: E402
+from server_test_case import ServerTestCase  # noqa: E402
 from tensorhub import _arguments, _handle, _operation, _progress, _server, _tensors  # noqa: E402
 
 MOVES = int(os.environ.get("TENSORHUB_TEST_MOVES", 1000))  # of the test for leaks
@@ -97,15 +98,7 @@ class FakeDLPack:
         return new(ctypes.addressof(self._tensor), self._name, None)
 
 
-class HubTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.server = tensorhub.serve()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.server.stop()
-
+class HubTest(ServerTestCase):
     def setUp(self):
         self.model = self.id().rsplit(".", 1)[-1]
         self.hubs, self.kept = [], []

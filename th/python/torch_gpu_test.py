@@ -29,6 +29,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import tensorhub  # noqa: E402
 import torch  # noqa: E402
+from server_test_case import ServerTestCase  # noqa: E402
 
 ON_GPU = OPTIONS.device != "cpu"
 WITHIN_HOST = "cuda_ipc" if ON_GPU else "same_host"
@@ -95,17 +96,9 @@ class Rollout:
         self.process.stdout.close()
 
 
-class TorchGpuTest(unittest.TestCase):
+class TorchGpuTest(ServerTestCase):
     SHAPES = [((257, 129), "float32"), ((1000, 1000), "bfloat16"), ((511, 3), "float8_e4m3fn"), ((7,), "int64"),
               ((4096, 1024), "bfloat16"), ((), "float32")]
-
-    @classmethod
-    def setUpClass(cls):
-        cls.server = tensorhub.serve()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.server.stop()
 
     def setUp(self):
         self.model = self.id().rsplit(".", 1)[-1]
