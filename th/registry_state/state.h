@@ -539,7 +539,7 @@ const ShardLayout* FindLayoutOf(const RegistryState& state, const Digest& digest
 void ForgetLayout(RegistryState& state, const Digest& digest);
 
 // True when readers take it after all others of its distance for what other readers reported of it.
-// Those that are silent come as late: the scheduler's `suspected` means both.
+// Silent workers come as late: the scheduler's `suspected` means both.
 bool IsSuspected(const Worker& worker, absl::Time now);
 // Not heard for longer than a worker that runs is silent.
 bool IsSilent(const RegistryState& state, const Worker& worker, absl::Time now);
