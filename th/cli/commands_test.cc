@@ -9,11 +9,14 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "testing/program_run/program_run.h"
 #include "th/cli/commands_fixture.h"
 #include "th/command_line/json_lines.h"
+#include "th/transfer/monotonic_clock.h"
 
 namespace th {
 namespace {
@@ -257,6 +260,44 @@ TEST_F(CommandsTest, RanksMayBePlayedByDifferentProcesses) {
   first->AwaitLine("published");
   second->AwaitLine("published");
   EXPECT_EQ(RunTh({"verify", model}).status, kOk);
+}
+
+TEST_F(CommandsTest, ARankThatIsKilledAndStartedAgainHasTheOthersPublishAgain) {
+  constexpr int kRanks = 4, kTimes = 10;
+  const std::string model = MakeModelFolder("model", 1);
+  const auto start = [&](int rank) {
+    return StartPublisher(
+        model, "step-1",
+        {"--ranks", absl::StrCat(kRanks), "--shards", "2", "--rank", absl::StrCat(rank)});
+  };
+  std::vector<std::unique_ptr<RunningProgram>> ranks;
+  for (int rank = 0; rank < kRanks; ++rank) ranks.push_back(start(rank));
+  for (const auto& rank : ranks) rank->AwaitLine("published");
+  for (int time = 0; time < kTimes; ++time) {
+    const int killed = time * 3 % kRanks;
+    ranks[killed]->process().Signal(SIGKILL);
+    (void)ranks[killed]->Finish();
+    const absl::Time began = MonotonicNow();
+    ranks[killed] = start(killed);
+    for (const auto& rank : ranks) EXPECT_THAT(rank->AwaitLine("published"), HasSubstr("step-1"));
+    EXPECT_LT(MonotonicNow() - began, absl::Seconds(5)) << "the " << time << "th time";
+    EXPECT_EQ(RunTh({"verify", model}).status, kOk);
+  }
+  EXPECT_THAT(RunTh({"events"}).output(), HasSubstr("publication lost"));
+}
+
+TEST_F(CommandsTest, WithExitOnLossTheOthersEndWhenARankIsReplaced) {
+  const std::string model = MakeModelFolder("model", 1);
+  auto first = StartPublisher(model, "step-1", {"--ranks", "2", "--rank", "0", "--exit-on-loss"});
+  auto second = StartPublisher(model, "step-1", {"--ranks", "2", "--rank", "1"});
+  first->AwaitLine("published");
+  second->AwaitLine("published");
+  second->process().Signal(SIGKILL);
+  (void)second->Finish();
+  second = StartPublisher(model, "step-1", {"--ranks", "2", "--rank", "1"});
+  const ProgramRun ended = first->Finish();
+  EXPECT_EQ(ended.status, kFailed);
+  EXPECT_THAT(ended.errors, HasSubstr("rank trainer/1 was replaced by a new process"));
 }
 
 TEST_F(CommandsTest, ARankThatNeverComesIsNamed) {

@@ -151,6 +151,9 @@ class SessionDriver final : public SessionAccess,
   bool IsAsleep(BufferId buffer) const;
   // True if the buffer serves what was published from it, so that its sums are made here.
   bool PublishesOwn(BufferId buffer) const;
+  // Why the buffer's publication could not stay, once its readers have ended too and it may be
+  // written, for which at most kResetTimeout is waited; OK: it was not lost.
+  absl::Status LostPublication(const LocalBuffer& buffer);
   // Waits up to `timeout`; true if the server, which is there, has the sums of the buffer's own
   // present publication. Returns at once where it will never have them. False while the server is
   // away, whatever it knew.
@@ -222,7 +225,7 @@ class SessionDriver final : public SessionAccess,
   void Do(BufferReady ready);
   void Do(OperationDone done);
   void Do(CommandDone done);
-  void Do(const PublicationLost&) {}  // the session tells it with the next unpublish
+  void Do(const PublicationLost&) {}  // LostPublication and the next unpublish tell it
 
   // Runs on th-seal: backing every page takes its time.
   absl::StatusOr<BufferPtr> MakeCopyBuffer(const AllocateOffload& order);
@@ -234,6 +237,8 @@ class SessionDriver final : public SessionAccess,
   // kSleep as it is, and not for kSnapshot; for kWake no other is.
   absl::Status ClaimMemory(const LocalBuffer& buffer, ClaimFor claim);
   void ReleaseMemory(const LocalBuffer& buffer);
+  // Waits until no reader uses the buffer, which nothing offers any more: kResetTimeout at most.
+  absl::Status AwaitReadersEnd(const LocalBuffer& buffer);
   // Binds a buffer that is claimed: its memory is `binding` from now on, and it is awake.
   absl::Status BindAwake(LocalBuffer& buffer, const TensorBinding& binding);
   // Has the session take the caller's word for the content, once no GPU writes it any more.

@@ -38,18 +38,31 @@ void SessionDriver::WhenWritable(std::shared_ptr<LocalBuffer> buffer, std::funct
 
 absl::Status SessionDriver::Reset(LocalBuffer& buffer) {
   TH_RETURN_IF_ERROR(LeaveUndefined(buffer));
-  {
-    // Readers of what was checked are being cut.
-    absl::MutexLock lock(&mu_);
-    const auto writable = [&]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
-      return session_.buffer_state(buffer.id()) == BufferState::kWritable || session_.ended();
-    };
-    if (!mu_.AwaitWithTimeout(absl::Condition(&writable), kResetTimeout)) {
-      return absl::DeadlineExceededError("readers of the buffer did not let go of it");
-    }
-  }
+  TH_RETURN_IF_ERROR(AwaitReadersEnd(buffer));  // readers of what was checked are being cut
   AwaitWritable(buffer);
   return buffer.device_status();
+}
+
+absl::Status SessionDriver::AwaitReadersEnd(const LocalBuffer& buffer) {
+  absl::MutexLock lock(&mu_);
+  const auto ended = [&]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+    return session_.buffer_state(buffer.id()) == BufferState::kWritable || session_.ended();
+  };
+  if (mu_.AwaitWithTimeout(absl::Condition(&ended), kResetTimeout)) return absl::OkStatus();
+  return absl::DeadlineExceededError("readers of the buffer did not let go of it");
+}
+
+absl::Status SessionDriver::LostPublication(const LocalBuffer& buffer) {
+  absl::Status lost;
+  {
+    absl::MutexLock lock(&mu_);
+    lost = session_.lost_publication(buffer.id());
+    // A verb that has begun since decides when the memory may be written.
+    if (lost.ok() || session_.buffer_state(buffer.id()) == BufferState::kFilling) return lost;
+  }
+  TH_RETURN_IF_ERROR(AwaitReadersEnd(buffer));
+  AwaitWritable(buffer);
+  return lost;
 }
 
 // A GPU that an update has given up may write at any later time: the content that the caller

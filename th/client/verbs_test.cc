@@ -122,6 +122,8 @@ TEST(VerbsTest, OtherContentUnderAUsedLabelIsRefused) {
   const absl::Time deadline = MonotonicNow() + kPatience;
   while (!two.buffer.version().label.empty() && MonotonicNow() < deadline)
     std::this_thread::yield();
+  EXPECT_THAT(two.buffer.AwaitSealed(absl::ZeroDuration()),
+              StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("PUBLICATION_LOST")));
   EXPECT_THAT(Message(two.buffer.Unpublish()), HasSubstr("PUBLICATION_LOST"));
   EXPECT_OK(one.buffer.Unpublish());
 }

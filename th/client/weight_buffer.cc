@@ -159,6 +159,7 @@ absl::Status WeightBuffer::AwaitSealed(absl::Duration timeout) {
   TH_RETURN_IF_ERROR(CheckNotCancelled("sealing goes on"));
   TH_RETURN_IF_ERROR(impl_->membership->status());
   TH_RETURN_IF_ERROR(impl_->buffer->seal_status());
+  TH_RETURN_IF_ERROR(impl_->membership->LostPublication(*impl_->buffer));
   if (impl_->membership->buffer_state(impl_->buffer->id()) != BufferState::kPublished) {
     return absl::FailedPreconditionError("the buffer is not published any more");
   }

@@ -43,8 +43,11 @@ class WeightBuffer {
   absl::Status Publish(absl::string_view label, PublishOptions options = {});
   // The result of the last Publish: all ranks have published, the version is there for readers.
   absl::StatusOr<PublishResult> AwaitPublished();
-  // The sums of the last Publish are done and their root is sent to the server. DEADLINE_EXCEEDED,
-  // FAILED_PRECONDITION when the buffer is not published any more.
+  // The sums of the last Publish are done and their root is sent to the server. Asked again later
+  // it says whether what was published still is: with the code word PUBLICATION_LOST why it could
+  // not stay (UNAVAILABLE: a rank of the group was replaced by a new process, and all ranks may
+  // publish again), once its readers have ended and the buffer may be written. DEADLINE_EXCEEDED:
+  // not yet, or the server is away. FAILED_PRECONDITION when the buffer is not published any more.
   absl::Status AwaitSealed(absl::Duration timeout);
 
   // Takes the buffer back: OK means that it may be written. DEADLINE_EXCEEDED names a missing rank;

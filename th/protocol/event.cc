@@ -79,6 +79,8 @@ absl::string_view EventKindName(EventKind kind) {
       return "transport passed over";
     case EventKind::kConnectionsRefused:
       return "connections refused";
+    case EventKind::kPublicationLost:
+      return "publication lost";
   }
   return "event";
 }

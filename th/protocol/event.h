@@ -81,6 +81,8 @@ enum class EventKind : uint8_t {
   // For a reason that the group had not at its last update.
   kTransportPassedOver = 20,
   kConnectionsRefused = 21,  // by the server, which has no file descriptor left for them
+  // A rank of the group that published it was replaced: the others have to publish again.
+  kPublicationLost = 22,
 };
 // "update began"; "event" for what this build does not know.
 absl::string_view EventKindName(EventKind kind);

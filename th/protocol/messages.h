@@ -503,8 +503,9 @@ struct OperationFinished {
 };
 
 // The version that this buffer published or staged cannot stay: its content differs from what the
-// version is known to hold, or a roll-back withdrew the version. The rank stops serving it and
-// tells its caller at the next verb.
+// version is known to hold, a roll-back withdrew the version, or another rank of the group lost its
+// part for good (UNAVAILABLE: it can be published again). The rank stops serving it and tells its
+// caller.
 struct PublicationRefused {
   BufferId buffer;
   VersionSequence version;

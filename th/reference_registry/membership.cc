@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "th/reference_registry/buffer_registration.h"
 #include "th/reference_registry/models.h"
+#include "th/reference_registry/publishing.h"
 #include "th/reference_registry/retention.h"
 #include "th/reference_registry/transactions.h"
 #include "th/registry_state/claims.h"
@@ -310,6 +311,7 @@ void BeginGeneration(Turn& turn, Group& group, const RankName& cause, absl::stri
 }
 
 constexpr absl::string_view kReplaced = "was replaced by a new process";
+constexpr absl::string_view kRegisteredAgain = "has registered its buffer again";
 
 // One that no group of this name has had, in this epoch or before: the epoch is its high half.
 GroupGeneration NewGeneration(const Turn& turn, const Group& group, GroupGeneration claimed) {
@@ -322,6 +324,9 @@ void JoinFresh(Turn& turn, Group& group, Worker& worker) {
   if (!was_there_before) return;
   BeginGeneration(turn, group, worker.name, kReplaced,
                   NewGeneration(turn, group, GroupGeneration()), &worker);
+  for (auto& [name, replica] : group.replicas) {
+    LosePublication(turn, replica, worker.name, kReplaced);
+  }
 }
 
 constexpr absl::string_view kCountsOtherwise =
@@ -453,7 +458,9 @@ void BumpGroupGenerationIfAgain(Turn& turn, Worker& worker, const AnnouncedBuffe
   // This rank does not hold what its group is taken to hold since an earlier epoch.
   const auto replica = group.replicas.find(announced.buffer_name);
   const bool held = replica != group.replicas.end() && replica->second.phase != ReplicaPhase::kIdle;
-  if (held) InvalidateReplica(turn, replica->second);
+  if (!held) return;
+  InvalidateReplica(turn, replica->second);
+  LosePublication(turn, replica->second, worker.name, kRegisteredAgain);
 }
 
 void LoseStream(Turn& turn, Worker& worker) {

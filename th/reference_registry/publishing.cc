@@ -369,6 +369,10 @@ void RefusePublication(Turn& turn, Buffer& buffer) {
   if (buffer.replica->version == version) InvalidateReplica(turn, *buffer.replica);
 }
 
+bool HoldsPublication(const Buffer& buffer) {
+  return buffer.content.has_value() && buffer.content->publisher && !buffer.content->refused;
+}
+
 bool Fills(const Buffer& buffer) {
   const Transaction* head = HeadOf(*buffer.replica);
   return head != nullptr && head->is_filling() && head->version == buffer.content->version;
@@ -530,6 +534,23 @@ void SettleRootsByFirstPublishers(Turn& turn, Version& version) {
 void SealIfNoChecksums(Turn& turn, Buffer& buffer) {
   const bool publishes = buffer.content.has_value() && buffer.content->publisher;
   if (publishes && LacksChecksums(turn.state, buffer.layout)) AgreeOnRoot(turn, buffer, Digest());
+}
+
+void LosePublication(Turn& turn, Replica& replica, const RankName& gone, absl::string_view why) {
+  if (IsHostCopy(replica.role)) return;
+  std::string lost;
+  for (auto& [rank, buffer] : replica.buffers) {
+    if (!HoldsPublication(*buffer)) continue;
+    lost = buffer->shard->version->info.ToString();
+    RefuseBuffer(turn, *buffer,
+                 absl::UnavailableError(absl::StrCat("rank ", gone.ToString(), " ", why,
+                                                     " and holds nothing of ", lost,
+                                                     "; publish it again on all ranks")));
+  }
+  if (lost.empty()) return;
+  Note(turn, replica.group->model->key,
+       {EventKind::kPublicationLost, EventId(), replica.group->name},
+       absl::StrCat(lost, ": rank ", gone.ToString(), " ", why, "; the others publish it again"));
 }
 
 }  // namespace th::registry

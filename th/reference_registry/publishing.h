@@ -41,6 +41,11 @@ struct SealShard {
 // root. A publisher, or its offload copy, reports what it has summed itself: for a version of an
 // earlier epoch that report is kept, and settles nothing, until adoption ends.
 bool AgreeOnRoot(Turn& turn, Buffer& buffer, const Digest& root);
+// Ends what the ranks of `replica` have published: rank `gone` holds its part no more and will not
+// have it again, so that the version cannot become whole at this group. Each rank that holds a part
+// receives PublicationRefused (UNAVAILABLE: publish again) and stops being a source. Does nothing
+// to what was received by an update: that stays with its ranks until they update again.
+void LosePublication(Turn& turn, Replica& replica, const RankName& gone, absl::string_view why);
 // Sends the buffer's worker the root and its receipt. Does nothing while the root is unknown.
 void SendRoot(Turn& turn, const Buffer& buffer);
 

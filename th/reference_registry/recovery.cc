@@ -253,11 +253,30 @@ bool SettleRootOf(Turn& turn, Buffer& buffer, const HeldVersion& held) {
   return true;
 }
 
+// A rank that was replaced while its group was away holds nothing, and none of its group has heard.
+void EndPartialPublication(Turn& turn, Buffer& buffer) {
+  Replica& replica = *buffer.replica;
+  const bool published = buffer.content->publisher && !buffer.content->refused;
+  if (!published || !replica.group->adopted || HeadOf(replica) != nullptr) return;
+  for (const auto& [rank, member] : replica.group->members) {
+    if (member->came_with.has_value()) continue;
+    const auto part = replica.buffers.find(rank);
+    const bool has_part = part != replica.buffers.end() && part->second->content.has_value() &&
+                          part->second->content->version == buffer.content->version;
+    if (!has_part) {
+      if (replica.phase != ReplicaPhase::kIdle) InvalidateReplica(turn, replica);
+      return LosePublication(turn, replica, member->name, "was replaced by a new process");
+    }
+  }
+}
+
 void TakeContent(Turn& turn, Buffer& buffer, const HeldVersion& held) {
   Version& version = EnsureVersion(turn, *buffer.replica->group->model, held.version);
   const Content* known = RecordOf(buffer, held);
   if (known != nullptr && known->refused) {
-    return RefuseHolding(turn, buffer, held, "it differs from what the version is known to hold");
+    return RefuseHolding(turn, buffer, held,
+                         "it differs from what the version is known to hold, or another rank of "
+                         "the group has lost its part");
   }
   Content content = known != nullptr ? *known : Content{};
   const Shard* shard = FindShard(version, ShardKeyOf(buffer));
@@ -283,6 +302,7 @@ void TakeContent(Turn& turn, Buffer& buffer, const HeldVersion& held) {
   if (!SettleRootOf(turn, buffer, held)) return;
   SealIfNoChecksums(turn, buffer);
   SettlePhase(turn, buffer);
+  EndPartialPublication(turn, buffer);
 }
 
 // Ends a streaming receive, whose ranks keep nothing.

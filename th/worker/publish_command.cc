@@ -18,6 +18,7 @@
 #include "th/command_line/exit_status.h"
 #include "th/command_line/quantity.h"
 #include "th/command_line/stop_signals.h"
+#include "th/status/status_macros.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/worker/command.h"
 #include "th/worker/publisher.h"
@@ -42,6 +43,7 @@ struct PublishFlags {
   std::optional<uint32_t> rank;
   absl::Duration timeout = absl::Seconds(60);
   absl::Duration drain = absl::Seconds(30);
+  bool exit_on_loss = false;
 };
 
 ExitStatus Fail(const absl::Status& status, ExitStatus exit) {
@@ -94,12 +96,10 @@ ExitStatus Drain(const PublishFlags& flags, Publisher& publisher) {
   return ExitStatus::kOk;
 }
 
-ExitStatus Hold(const PublishFlags& flags, Publisher& publisher, StopSignals& stop) {
-  while (!stop.WaitFor(kMembershipPoll)) {
-    const absl::Status held = publisher.CheckHeld();
-    if (!held.ok()) return Fail(held, ExitStatus::kFailed);
-  }
-  return Drain(flags, publisher);
+// OK when told to stop; else why it is published no longer.
+absl::Status Hold(Publisher& publisher, StopSignals& stop) {
+  while (!stop.WaitFor(kMembershipPoll)) TH_RETURN_IF_ERROR(publisher.CheckHeld());
+  return absl::OkStatus();
 }
 
 // Waits for the other ranks of the group; nullopt when a stop comes before them.
@@ -128,23 +128,38 @@ absl::Status AwaitSealed(Publisher& publisher, absl::Duration timeout, const Sto
   }
 }
 
+// Publishes again where a rank of the group, in another process, was replaced: what the others hold
+// is no whole version then. Each loss may take --timeout to be made good.
 ExitStatus PublishAndHold(const PublishFlags& flags, const Attributes& attributes,
                           Publisher& publisher, StopSignals& stop) {
   // From here on readers may come.
   stop.HoldOff();
-  const auto version = Publish(flags, attributes, publisher, stop);
-  if (!version) {
-    LOG(INFO) << "stopped before the version was published";
-    return ExitStatus::kOk;
+  absl::Time give_up = MonotonicNow() + flags.timeout;
+  for (;;) {
+    const auto version = Publish(flags, attributes, publisher, stop);
+    if (!version) {
+      LOG(INFO) << "stopped before the version was published";
+      return ExitStatus::kOk;
+    }
+    ExitStatus failed = ExitStatusOf(version->status());
+    absl::Status ended = version->status();
+    if (ended.ok()) {
+      failed = ExitStatus::kFailed;
+      ended = AwaitSealed(publisher, flags.timeout, stop);
+      if (ended.ok() && !stop.requested()) {
+        // For scripts: the one line of stdout for each time that it is published.
+        std::cout << "published " << flags.connection.key().ToString()
+                  << " version=" << (*version)->ToString() << std::endl;
+        ended = Hold(publisher, stop);
+        give_up = MonotonicNow() + flags.timeout;
+      }
+      if (ended.ok()) return Drain(flags, publisher);
+    }
+    const bool again = !flags.exit_on_loss && Publisher::MayPublishAgain(ended);
+    if (!again || MonotonicNow() > give_up) return Fail(ended, failed);
+    LOG(WARNING) << ended.message();
+    LOG(INFO) << "publishing " << flags.label << " again";
   }
-  if (!version->ok()) return Fail(version->status(), ExitStatusOf(version->status()));
-  const absl::Status sealed = AwaitSealed(publisher, flags.timeout, stop);
-  if (!sealed.ok()) return Fail(sealed, ExitStatus::kFailed);
-  if (stop.requested()) return Drain(flags, publisher);
-  // For scripts: the one line of stdout.
-  std::cout << "published " << flags.connection.key().ToString()
-            << " version=" << (*version)->ToString() << std::endl;
-  return Hold(flags, publisher, stop);
 }
 
 ExitStatus RunPublish(const PublishFlags& flags) {
@@ -185,6 +200,9 @@ void AddPublishCommand(CLI::App* app, ExitStatus* exit) {
                   "the time, like 60s, for all ranks of the group to publish");
   AddDurationFlag(publish, "--drain", &flags->drain, {absl::ZeroDuration(), kTimeouts.most},
                   "the time, like 30s, that readers in flight have to finish at the end");
+  publish->add_flag("--exit-on-loss", flags->exit_on_loss,
+                    "end with status 1 when a rank of the group in another process is replaced, "
+                    "instead of publishing again");
   AddConnectionFlags(publish, &flags->connection);
   AddMemberFlags(publish, &flags->member);
   AddPreemptFlag(publish, &flags->member);

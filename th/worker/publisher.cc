@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "glog/logging.h"
 #include "th/memory/checkpoint_folder.h"
+#include "th/protocol/error_fields.h"
 #include "th/status/status_macros.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/weights/shard_partition.h"
@@ -96,8 +97,7 @@ absl::Status Publisher::AwaitSealed(absl::Duration timeout) {
   for (Member& member : members_) {
     const absl::Status sealed =
         member.weights.AwaitSealed(std::max(deadline - MonotonicNow(), absl::ZeroDuration()));
-    if (absl::IsDeadlineExceeded(sealed)) return sealed;
-    if (!sealed.ok()) return WhyNotHeld(member);
+    if (!sealed.ok()) return sealed;
   }
   return absl::OkStatus();
 }
@@ -151,10 +151,10 @@ absl::Status Publisher::UnpublishAll(absl::Duration drain_timeout) {
   return status;
 }
 
-// A publication that was refused once its sums were known says why at the next verb.
-absl::Status Publisher::WhyNotHeld(const Member& member) {
-  const absl::Status why = UnpublishAll(absl::ZeroDuration());
-  return why.ok() ? absl::AbortedError(absl::StrCat(member.name, " is published no longer")) : why;
+bool Publisher::MayPublishAgain(const absl::Status& lost) {
+  const std::string word = FieldsOf(lost).word;
+  if (word == "PUBLICATION_LOST") return absl::IsUnavailable(lost);
+  return word == "GROUP_CHANGED" || (word == "PUBLISH_FAILED" && absl::IsAborted(lost));
 }
 
 absl::Status Publisher::CheckHeld() {
@@ -163,7 +163,7 @@ absl::Status Publisher::CheckHeld() {
     const absl::Status sealed = member.weights.AwaitSealed(absl::ZeroDuration());
     // The server has not confirmed the sums again.
     const bool away = absl::IsDeadlineExceeded(sealed);
-    if (!sealed.ok() && !away) return WhyNotHeld(member);
+    if (!sealed.ok() && !away) return sealed;
     if (std::exchange(member.server_away, away) == away) continue;
     LOG(INFO) << member.name
               << (away ? ": the server is away; what is published is held on"

@@ -49,8 +49,8 @@ class Publisher {
                                       absl::Duration timeout);
   // Ends a Publish under way on another thread with CANCELLED: leaves, lets nobody finish.
   void Abandon();
-  // Until the sums of what was published are known. DEADLINE_EXCEEDED: not yet. ABORTED or what the
-  // server said: it is published no longer.
+  // Until the sums of what was published are known. DEADLINE_EXCEEDED: not yet. What the server
+  // said: it is published no longer.
   absl::Status AwaitSealed(absl::Duration timeout);
   // Lets readers in flight finish, at most so long, and leaves. What is not sealed yet is sealed
   // first, within the same time, unless the server is away: without the sums nobody could finish.
@@ -60,8 +60,12 @@ class Publisher {
   absl::Status Preempt(absl::Time deadline);
 
   // OK while all memberships live and what was published stays published: its sums may turn out to
-  // differ from those of the version, or a roll-back may withdraw it.
+  // differ from those of the version, a roll-back may withdraw it, or a rank of the group in
+  // another process may be replaced.
   absl::Status CheckHeld();
+  // True when `lost`, of CheckHeld, AwaitSealed or Publish, is no verdict on the content: a rank of
+  // the group was replaced, and Publish offers the version again once all ranks have called it.
+  static bool MayPublishAgain(const absl::Status& lost);
   uint64_t bytes() const;
   uint64_t bytes_sent() const;
   // "trainer/0" each.
@@ -80,7 +84,6 @@ class Publisher {
   // Until a member's sums are at the server, or that is away: they get nowhere then.
   static void AwaitChecksums(Member& member, absl::Time deadline);
   absl::Status UnpublishAll(absl::Duration drain_timeout);
-  absl::Status WhyNotHeld(const Member& member);
 
   const PublisherOptions options_;
   std::vector<Member> members_;

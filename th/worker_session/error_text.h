@@ -32,7 +32,7 @@ enum class ErrorCode : uint8_t {
   kUnpublishFailed,
   kUnpublishRefused,
   kResetRefused,
-  kPublicationLost,  // an earlier publication could not stay; told by the next unpublish
+  kPublicationLost,  // an earlier publication could not stay
   kGroupChanged,     // a rank of the group was replaced, or lags
   kJoinRefused,
   kServerUnreachable,

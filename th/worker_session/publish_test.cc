@@ -7,6 +7,7 @@
 namespace th {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -405,6 +406,17 @@ TEST_F(PublishTest, APublicationThatTheServerTookBackIsDrainedAndTold) {
   ASSERT_THAT(lost, SizeIs(1));
   EXPECT_EQ(lost[0].version, kStep1.sequence);
   EXPECT_EQ(State(), BufferState::kWritable);
+}
+
+TEST_F(PublishTest, WhyAPublicationWasLostIsKnownUntilTheNextPublish) {
+  worker.PublishNamed(buffer, kFirst, kStep1);
+  EXPECT_OK(worker.session.lost_publication(buffer));
+  worker.Say(PublicationRefused{buffer, kStep1.sequence, absl::UnavailableError("was replaced")});
+  EXPECT_THAT(worker.session.lost_publication(buffer),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       AllOf(HasSubstr("PUBLICATION_LOST"), HasSubstr("was replaced"))));
+  ASSERT_OK(Publish(CallId(3)));
+  EXPECT_OK(worker.session.lost_publication(buffer));
 }
 
 TEST_F(PublishTest, TheNextUnpublishTellsOfALostPublicationAndKeepsTheNumbersAlike) {

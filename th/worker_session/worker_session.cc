@@ -12,6 +12,7 @@
 #include "th/worker_session/fill_reports.h"
 #include "th/worker_session/host_copy.h"
 #include "th/worker_session/offload.h"
+#include "th/worker_session/operation.h"
 #include "th/worker_session/operations.h"
 #include "th/worker_session/phase_names.h"
 #include "th/worker_session/publish.h"
@@ -358,6 +359,12 @@ BufferGeneration WorkerSession::buffer_generation(BufferId buffer) const {
 bool WorkerSession::publishes_own(BufferId buffer) const {
   const session::Buffer* found = impl_->state.FindBuffer(buffer);
   return found != nullptr && found->publisher && found->contract.state() == BufferState::kPublished;
+}
+
+absl::Status WorkerSession::lost_publication(BufferId buffer) const {
+  const session::Buffer* found = impl_->state.FindBuffer(buffer);
+  if (found == nullptr || !found->lost.has_value()) return absl::OkStatus();
+  return session::RefuseVerb(impl_->state, ErrorCode::kPublicationLost, *found->lost);
 }
 
 bool WorkerSession::has_root(BufferId buffer) const {

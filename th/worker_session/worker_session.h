@@ -60,6 +60,9 @@ class WorkerSession {
   BufferGeneration buffer_generation(BufferId buffer) const;
   // True when what the buffer serves was published from it, and so is summed here.
   bool publishes_own(BufferId buffer) const;
+  // Why what the buffer published could not stay. OK: nothing was lost, or the next publish has
+  // begun, or an unpublish has said it.
+  absl::Status lost_publication(BufferId buffer) const;
   // True when the root of what the buffer holds is known here.
   bool has_root(BufferId buffer) const;
   // The version that is staged for a buffer. An empty sequence: none.
