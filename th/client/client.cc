@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -21,6 +22,7 @@
 #include "th/client/server_probe.h"
 #include "th/client/tensor_binding.h"
 #include "th/memory/cuda/cuda_memory_devices.h"
+#include "th/topology/slurm.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/transfer/tcp/tcp_transport.h"
 #include "th/worker_session/error_text.h"
@@ -35,7 +37,7 @@ constexpr absl::Duration kReasonTimeout = absl::Seconds(2);
 constexpr absl::Duration kShortestWait = absl::Milliseconds(1);
 
 absl::Status Validate(const ClientOptions& options) {
-  TH_RETURN_IF_ERROR(ServerList::Parse(options.server).status());
+  TH_RETURN_IF_ERROR(CheckServers(options.server));
   TH_RETURN_IF_ERROR(ValidateName("run", options.run));
   TH_RETURN_IF_ERROR(ValidateName("model", options.model));
   TH_RETURN_IF_ERROR(ValidateName("group", options.group));
@@ -51,6 +53,11 @@ absl::Status Validate(const ClientOptions& options) {
   return absl::OkStatus();
 }
 
+absl::string_view Environment(const char* variable) {
+  const char* const value = std::getenv(variable);
+  return value == nullptr ? "" : value;
+}
+
 SessionOptions SessionOptionsOf(ClientOptions& options, const DataPlane& data_plane) {
   SessionOptions session;
   session.key = {std::move(options.run), std::move(options.model)};
@@ -60,6 +67,10 @@ SessionOptions SessionOptionsOf(ClientOptions& options, const DataPlane& data_pl
   if (session.location.host.empty()) {
     session.location.host = MachineIdentity();
     if (session.location.host_name.empty()) session.location.host_name = HostName();
+  }
+  if (session.location.rack.empty()) {
+    session.location.rack =
+        SlurmRack(Environment("SLURM_TOPOLOGY_ADDR"), Environment("SLURM_TOPOLOGY_ADDR_PATTERN"));
   }
   session.endpoints = data_plane.endpoints();
   session.spot = options.spot;
@@ -108,7 +119,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Join(ClientOptions options) {
   if (parts.runtime->callbacks().OnLoop()) {
     return absl::FailedPreconditionError("Join waits: not from a TensorHub callback");
   }
-  TH_ASSIGN_OR_RETURN(ServerList servers, ServerList::Parse(options.server));
+  TH_ASSIGN_OR_RETURN(ServerList servers, AwaitServers(options.server, options.join_timeout));
   TH_ASSIGN_OR_RETURN(
       parts.data_plane,
       DataPlane::Acquire(

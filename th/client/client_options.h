@@ -40,15 +40,19 @@ struct ReaderReport {
 const std::vector<std::string>& TransportNames();
 
 struct ClientOptions {
-  // "host:port" of the reference server, or several of one cluster with commas: tried in turn.
+  // "host:port" of the reference server, or several of one cluster with commas: tried in turn. Or
+  // "file:PATH", of a file that the server has written them to (tensorhub_server --address-file):
+  // waited for, and read again whenever the server is lost.
   std::string server;
   std::string run;
   std::string model;
   std::string group;
   uint32_t rank = 0;
   uint32_t ranks = 1;  // of the group
-  Location location;   // what is left empty is found out (host) or stays unknown
-  bool spot = false;   // may vanish at short notice
+  // A field that is left empty is found out (the host; the rack in a job of Slurm's, SlurmRack) or
+  // stays unknown.
+  Location location;
+  bool spot = false;  // may vanish at short notice
   // Host memory for copies of retained versions whose last replica would go with this rank's
   // buffers. 0: none, and such an unpublish or update fails unless it says kDrop (an unpublish
   // without a server drains). Twice the shard is enough for a trainer that keeps one version: the

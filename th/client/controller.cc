@@ -154,7 +154,8 @@ Controller::~Controller() {
 }
 
 absl::StatusOr<std::unique_ptr<Controller>> Controller::Connect(Options options) {
-  TH_ASSIGN_OR_RETURN(const ServerList servers, ServerList::Parse(options.server));
+  TH_ASSIGN_OR_RETURN(const ServerList servers,
+                      AwaitServers(options.server, options.connect_timeout));
   TH_RETURN_IF_ERROR(ClaimProcess());
   auto impl = std::make_unique<Impl>();
   impl->options = std::move(options);

@@ -193,7 +193,10 @@ class GrpcConnector final : public ControlConnector {
   std::shared_ptr<ControlStream> Open(StreamId id,
                                       std::shared_ptr<ControlStreamObserver> observer) override {
     const std::string before = servers_.current();
-    if (note_ != nullptr) servers_.MoveAfter(note_->outcome());
+    if (note_ != nullptr) {
+      servers_.MoveAfter(note_->outcome());
+      servers_.ReadAgain();
+    }
     if (stub_ == nullptr || servers_.current() != before) {
       stub_ = pb::ReferenceServer::NewStub(MakeChannel(servers_.current()));
     }

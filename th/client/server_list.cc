@@ -1,21 +1,89 @@
 #include "th/client/server_list.h"
 
-#include "absl/status/status.h"
+#include <fstream>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "absl/time/clock.h"
+#include "th/client/cancel_hook.h"
 #include "th/client/data_address.h"
 #include "th/status/status_macros.h"
+#include "th/transfer/monotonic_clock.h"
 
 namespace th {
 
-absl::StatusOr<ServerList> ServerList::Parse(absl::string_view text) {
+namespace {
+
+constexpr absl::string_view kFilePrefix = "file:";
+
+absl::StatusOr<std::vector<std::string>> ParseAddresses(absl::string_view text) {
   std::vector<std::string> servers = absl::StrSplit(text, ',');
   if (servers.size() > kMaxServers) {
     return absl::InvalidArgumentError(
         absl::StrCat("there are ", servers.size(), " servers, at most ", kMaxServers));
   }
   for (const std::string& server : servers) TH_RETURN_IF_ERROR(ParseHostPort(server).status());
-  return ServerList(std::move(servers));
+  return servers;
+}
+
+absl::StatusOr<std::vector<std::string>> ReadAddresses(const std::string& path) {
+  std::ifstream file(path);
+  if (!file.is_open()) {
+    return absl::UnavailableError(
+        absl::StrCat("no server has written its address to ", path, " (--address-file)"));
+  }
+  std::string text(kMaxServerFileBytes, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(file.gcount()));
+  absl::StatusOr<std::vector<std::string>> servers =
+      ParseAddresses(absl::StripAsciiWhitespace(text));
+  if (servers.ok()) return servers;
+  return absl::UnavailableError(
+      absl::StrCat(path, " holds no server's address: ", servers.status().message()));
+}
+
+}  // namespace
+
+absl::StatusOr<ServerList> ServerList::Parse(absl::string_view text) {
+  absl::string_view path = text;
+  if (!absl::ConsumePrefix(&path, kFilePrefix)) {
+    TH_ASSIGN_OR_RETURN(std::vector<std::string> servers, ParseAddresses(text));
+    return ServerList(std::move(servers));
+  }
+  TH_RETURN_IF_ERROR(CheckServers(text));
+  TH_ASSIGN_OR_RETURN(std::vector<std::string> servers, ReadAddresses(std::string(path)));
+  ServerList list(std::move(servers));
+  list.file_ = std::string(path);
+  return list;
+}
+
+void ServerList::ReadAgain() {
+  if (file_.empty()) return;
+  absl::StatusOr<std::vector<std::string>> servers = ReadAddresses(file_);
+  if (!servers.ok() || *servers == servers_) return;
+  servers_ = *std::move(servers);
+  current_ = servers_.front();
+  next_ = 1;
+  redirects_ = 0;
+}
+
+absl::Status CheckServers(absl::string_view text) {
+  if (text == kFilePrefix) return absl::InvalidArgumentError("file: names no file");
+  if (absl::StartsWith(text, kFilePrefix)) return absl::OkStatus();
+  return ParseAddresses(text).status();
+}
+
+absl::StatusOr<ServerList> AwaitServers(absl::string_view text, absl::Duration timeout) {
+  const absl::Time deadline = MonotonicNow() + timeout;
+  for (;;) {
+    absl::StatusOr<ServerList> servers = ServerList::Parse(text);
+    if (!absl::IsUnavailable(servers.status()) || MonotonicNow() >= deadline) return servers;
+    TH_RETURN_IF_ERROR(CheckNotCancelled("no server was reached"));
+    absl::SleepFor(kServerFilePoll);
+  }
 }
 
 void ServerList::MoveAfter(const StreamOutcome& outcome) {

@@ -3,6 +3,10 @@
 //   TH_ASSIGN_OR_RETURN(ServerList servers, ServerList::Parse("10.0.0.1:7077,10.0.0.2:7077"));
 //   Connect(servers.current());
 //   servers.MoveAfter({.joined = false});   // nobody answered there
+//
+// "file:PATH" names a file with such a list, as `tensorhub_server --address-file` writes it: a
+// server that starts anew on another host is found without being named anew. The file is read again
+// before each further stream.
 #ifndef TH_CLIENT_SERVER_LIST_H_
 #define TH_CLIENT_SERVER_LIST_H_
 
@@ -11,8 +15,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 
 namespace th {
 
@@ -21,6 +27,11 @@ inline constexpr size_t kMaxServers = 16;
 // Redirects that are followed one after the other; a server that redirects once more counts as one
 // that did not answer.
 inline constexpr size_t kMaxRedirects = 4;
+
+// The most bytes of a file of addresses.
+inline constexpr size_t kMaxServerFileBytes = 4096;
+// How often AwaitServers looks for the file.
+inline constexpr absl::Duration kServerFilePoll = absl::Milliseconds(50);
 
 // How a stream to a server went.
 struct StreamOutcome {
@@ -31,8 +42,8 @@ struct StreamOutcome {
 // A value.
 class ServerList {
  public:
-  // "host:port", or several with commas. INVALID_ARGUMENT naming the one that is none, or that
-  // there are too many.
+  // "host:port", or several with commas, or "file:PATH". INVALID_ARGUMENT naming the one that is
+  // none, or that there are too many. UNAVAILABLE: the file is not there, or holds no addresses.
   static absl::StatusOr<ServerList> Parse(absl::string_view text);
 
   const std::string& first() const { return servers_.front(); }
@@ -43,16 +54,27 @@ class ServerList {
   // After a redirect: there. A server that was joined is tried first again, one that was not comes
   // after all others. A redirect that is no address counts as no answer.
   void MoveAfter(const StreamOutcome& outcome);
+  // Takes the addresses of the file where it holds others now, from the first one on. A file that
+  // cannot be read changes nothing. Reads the disk.
+  void ReadAgain();
 
  private:
   explicit ServerList(std::vector<std::string> servers)
       : servers_(std::move(servers)), current_(servers_.front()) {}
 
+  std::string file_;  // empty: the list is from no file
   std::vector<std::string> servers_;
   size_t next_ = 1;
   size_t redirects_ = 0;  // in a row
   std::string current_;
 };
+
+// Parse's errors of the text by itself: a file need not be there.
+absl::Status CheckServers(absl::string_view text);
+
+// As Parse, but waits up to `timeout` for a file that is not there yet: a server may be starting.
+// CANCELLED: the caller's calls were cancelled meanwhile.
+absl::StatusOr<ServerList> AwaitServers(absl::string_view text, absl::Duration timeout);
 
 }  // namespace th
 

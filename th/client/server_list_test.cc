@@ -1,6 +1,12 @@
 #include "th/client/server_list.h"
 
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "testing/status_matchers.h"
@@ -26,6 +32,52 @@ TEST(ServerListTest, AddressesAreTriedInTurn) {
     servers.MoveAfter({.joined = false});
     EXPECT_EQ(servers.current(), next);
   }
+}
+
+TEST(ServerListTest, AFileIsReadAgainAndFollowed) {
+  const std::string path = ::testing::TempDir() + "/addresses", text = "file:" + path;
+  std::ofstream(path) << "a:1\n";
+  ASSERT_OK_AND_ASSIGN(ServerList servers, ServerList::Parse(text));
+  EXPECT_EQ(servers.current(), "a:1");
+  servers.ReadAgain();
+  EXPECT_EQ(servers.current(), "a:1");
+  std::ofstream(path) << "b:2,c:3\n";
+  servers.ReadAgain();
+  EXPECT_EQ(servers.current(), "b:2");
+  servers.MoveAfter({.joined = false});
+  EXPECT_EQ(servers.current(), "c:3");
+  servers.ReadAgain();  // the same list: on with the turn
+  EXPECT_EQ(servers.current(), "c:3");
+  for (const char* damaged : {"", "no address", "x:y:z"}) {
+    std::ofstream(path) << damaged;
+    servers.ReadAgain();
+    EXPECT_EQ(servers.current(), "c:3") << damaged;
+  }
+  std::filesystem::remove(path);
+  servers.ReadAgain();
+  EXPECT_EQ(servers.current(), "c:3");
+}
+
+TEST(ServerListTest, AFileThatIsNotThereIsAwaited) {
+  const std::string path = ::testing::TempDir() + "/later", text = "file:" + path;
+  std::filesystem::remove(path);
+  EXPECT_THAT(AwaitServers(text, absl::ZeroDuration()),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr(path)));
+  std::thread server([&] {
+    std::ofstream(path + ".new") << "a:1\n";
+    std::filesystem::rename(path + ".new", path);
+  });
+  const absl::StatusOr<ServerList> servers = AwaitServers(text, absl::Seconds(30));
+  server.join();
+  ASSERT_OK(servers);
+  EXPECT_EQ(servers->current(), "a:1");
+}
+
+TEST(ServerListTest, AFileNeedsAName) {
+  EXPECT_OK(CheckServers("file:/not/there"));
+  EXPECT_OK(CheckServers("a:1,b:2"));
+  EXPECT_THAT(CheckServers("file:"), StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(CheckServers("a"), StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
 TEST(ServerListTest, AServerThatWasJoinedIsTriedFirst) {

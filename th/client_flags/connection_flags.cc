@@ -145,7 +145,8 @@ absl::StatusOr<std::unique_ptr<Controller>> ConnectionFlags::Connect() const {
 
 void AddConnectionFlags(CLI::App* app, ConnectionFlags* flags) {
   app->add_option("--server", flags->server,
-                  "HOST:PORT of the reference server, or several of one cluster with commas")
+                  "HOST:PORT of the reference server, several of one cluster with commas, or "
+                  "file:PATH of a file with them, as tensorhub_server --address-file writes it")
       ->envname("TH_SERVER")
       ->check(OrOf("TH_SERVER", IsServerList()))
       ->capture_default_str();

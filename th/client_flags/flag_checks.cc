@@ -38,8 +38,7 @@ CLI::Validator IsName(const std::string& what) {
 }
 
 CLI::Validator IsServerList() {
-  return Valid("HOST:PORT",
-               [](const std::string& text) { return ServerList::Parse(text).status(); });
+  return Valid("HOST:PORT", [](const std::string& text) { return CheckServers(text); });
 }
 
 CLI::Validator IsLocation() {

@@ -69,6 +69,10 @@ absl::StatusOr<FileDescriptor> FileDescriptor::Create(std::string path) {
   return Open(std::move(path), O_WRONLY | O_CREAT | O_EXCL);
 }
 
+absl::StatusOr<FileDescriptor> FileDescriptor::OpenForAppending(std::string path) {
+  return Open(std::move(path), O_RDWR | O_CREAT | O_APPEND);
+}
+
 absl::StatusOr<FileDescriptor> FileDescriptor::OpenFolder(std::string path) {
   return Open(std::move(path), O_RDONLY | O_DIRECTORY);
 }
@@ -121,6 +125,11 @@ absl::Status FileDescriptor::Write(const void* from, uint64_t bytes) const {
 }
 
 bool FileDescriptor::TryLock() const { return flock(fd_, LOCK_EX | LOCK_NB) == 0; }
+
+absl::Status FileDescriptor::Truncate(uint64_t bytes) const {
+  if (ftruncate(fd_, static_cast<off_t>(bytes)) != 0) return FileError("shorten", path_, errno);
+  return absl::OkStatus();
+}
 
 absl::Status FileDescriptor::Sync() const {
   if (fsync(fd_) != 0) return FileError("sync", path_, errno);

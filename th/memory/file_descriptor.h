@@ -18,7 +18,8 @@ class FileDescriptor {
  public:
   // NOT_FOUND, PERMISSION_DENIED, RESOURCE_EXHAUSTED (no space, too many files), INTERNAL.
   static absl::StatusOr<FileDescriptor> OpenForReading(std::string path);
-  static absl::StatusOr<FileDescriptor> Create(std::string path);  // must not exist
+  static absl::StatusOr<FileDescriptor> Create(std::string path);            // must not exist
+  static absl::StatusOr<FileDescriptor> OpenForAppending(std::string path);  // created if missing
   static absl::StatusOr<FileDescriptor> OpenFolder(std::string path);
 
   FileDescriptor() = default;
@@ -31,6 +32,8 @@ class FileDescriptor {
   // All of [offset, offset + bytes). DATA_LOSS when the file ends before.
   absl::Status ReadAt(uint64_t offset, void* to, uint64_t bytes) const;
   absl::Status Write(const void* from, uint64_t bytes) const;
+  // Drops what is beyond the first `bytes`.
+  absl::Status Truncate(uint64_t bytes) const;
   absl::Status Sync() const;
   // Locks it alone, as long as it is open. False: another process has it, or the file system has no
   // locks.

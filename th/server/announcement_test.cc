@@ -54,6 +54,22 @@ TEST(PortFileTest, ReplacesNothingButAPlainFile) {
   ASSERT_OK(WritePortFile(target, 4711)) << "an earlier server's";
 }
 
+TEST(AddressFileTest, NamesTheHostWhereAllItsAddressesAreMeant) {
+  const std::string path = ::testing::TempDir() + "/address-file";
+  const auto written = [&](const std::string& address) {
+    EXPECT_OK(WriteAddressFile(path, address, "node7"));
+    std::string line;
+    std::getline(std::ifstream(path), line);
+    return line;
+  };
+  EXPECT_EQ(written("127.0.0.1:4711"), "127.0.0.1:4711");
+  EXPECT_EQ(written("0.0.0.0:4711"), "node7:4711");
+  EXPECT_EQ(written("[::]:4711"), "node7:4711");
+  EXPECT_EQ(written("[::1]:4711"), "[::1]:4711");
+  EXPECT_THAT(WriteAddressFile("/nowhere/address", "a:1", "").message(),
+              HasSubstr("/nowhere/address"));
+}
+
 TEST(PortFileTest, AnErrorNamesThePath) {
   EXPECT_THAT(WritePortFile("/nowhere/port", 1).message(), HasSubstr("/nowhere/port"));
 }

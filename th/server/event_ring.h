@@ -38,8 +38,9 @@ class EventRing {
  public:
   explicit EventRing(size_t capacity = kMaxRecentEvents) : capacity_(capacity) {}
 
-  // An event without a kind is for the log alone and not kept.
-  void Add(const RegistryEvent& event, absl::Time now);
+  // Returns the event as it is remembered, until the next Add. An event without a kind is for the
+  // log alone: null.
+  const RecentEvent* Add(const RegistryEvent& event, absl::Time now);
 
   // The oldest first. Where more match than the limit: with `after` the oldest of them, so that the
   // caller can ask on; without, the newest. `epoch` is the caller's to fill in.
@@ -48,14 +49,9 @@ class EventRing {
   size_t size() const { return events_.size(); }
 
  private:
-  struct Entry {
-    RecentEvent event;  // its age and time are meaningless
-    absl::Time at;
-  };
-
   const size_t capacity_;
   uint64_t last_number_ = 0;
-  std::deque<Entry> events_;  // by number, without gaps
+  std::deque<RecentEvent> events_;  // by number, without gaps; their ages are meaningless
 };
 
 }  // namespace th

@@ -6,9 +6,12 @@
 #include <utility>
 
 #include "CLI/CLI.hpp"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "th/command_line/flag_values.h"
+#include "th/command_line/quantity.h"
+#include "th/server/event_log.h"
 #include "th/server/listen_address.h"
 
 namespace th {
@@ -86,7 +89,27 @@ void AddFlags(CLI::App& app, ServerFlags& flags) {
   app.add_option("--state-dir", flags.state_dir, "What must survive the server; created if missing")
       ->type_name("DIR")
       ->capture_default_str();
+  app.add_option("--event-log", flags.event_log,
+                 "Append what happens to this file too, for `th events --log`; default: nowhere")
+      ->type_name("FILE");
+  app.add_option_function<std::string>(
+         "--event-log-limit",
+         [&flags](const std::string& text) {
+           const absl::StatusOr<uint64_t> bytes = ParseByteSize(text);
+           if (!bytes.ok() || *bytes < kLeastEventLogBytes) {
+             throw CLI::ValidationError(
+                 "--event-log-limit",
+                 absl::StrCat("'", text, "' is no size of at least 1MiB; give one such as 64MiB"));
+           }
+           flags.event_log_limit_bytes = *bytes;
+         },
+         "The size of that file and of FILE.1, the one before it, together  [64MiB]")
+      ->type_name("SIZE");
   app.add_option("--port-file", flags.port_file, "Write the port here once listening")
+      ->type_name("FILE");
+  app.add_option("--address-file", flags.address_file,
+                 "Write HOST:PORT here once listening, for --server file:FILE of workers; HOST is "
+                 "this host's name where --listen takes all addresses")
       ->type_name("FILE");
   app.add_flag("--json", flags.json, "Say where it listens as one JSON object");
   app.add_option("--log-level", flags.log_level, "The least severity that is logged")
@@ -129,6 +152,9 @@ ParsedFlags ParseServerFlags(int argc, const char* const* argv, const std::strin
     app.parse(argc, argv);
     CheckLease(parsed.flags.limits);
     CheckSuspectAfter(parsed.flags.limits);
+    if (app.count("--event-log-limit") > 0 && parsed.flags.event_log.empty()) {
+      throw CLI::ValidationError("--event-log-limit", "is of --event-log, which is not given");
+    }
   } catch (const CLI::ParseError& error) {
     parsed.exit = app.exit(error) == 0 ? ServerExit::kClean : ServerExit::kUsage;
   }

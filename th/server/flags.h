@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -30,7 +31,10 @@ struct ServerFlags {
   std::string listen = "127.0.0.1:7077";
   std::string http;  // empty: no status page
   std::string state_dir = "./tensorhub-state";
-  std::string port_file;  // empty: none
+  std::string event_log;  // empty: none
+  uint64_t event_log_limit_bytes = uint64_t{64} << 20;
+  std::string port_file;     // empty: none
+  std::string address_file;  // empty: none
   bool json = false;
   int log_level = 0;  // the least severity that is logged: glog's numbers
   bool log_json = false;

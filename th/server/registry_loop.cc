@@ -41,6 +41,7 @@ RegistryLoop::RegistryLoop(Options options, ServerMetrics* metrics)
       first_message_timeout_(options.first_message_timeout),
       close_grace_(options.close_grace),
       on_failure_(std::move(options.on_failure)),
+      on_event_(std::move(options.on_event)),
       pause_watch_(now_()),
       registry_(std::make_unique<Registry>(StartOf(store_->opened(), now_()), limits_)),
       heard_until_(now_()),
@@ -135,7 +136,7 @@ void RegistryLoop::CancelWait(VersionWaitId wait) {
 }
 
 void RegistryLoop::Note(RegistryEvent event) {
-  Post([this, event = std::move(event)] { events_.Add(event, now_()); });
+  Post([this, event = std::move(event)] { Remember(event); });
 }
 
 void RegistryLoop::RefuseEverybody(absl::Status why, absl::Duration retry_after) {
@@ -260,9 +261,13 @@ void RegistryLoop::Absorb(RegistryEffects effects) {
   Append(outcome_.close, effects.close);
   for (const RegistryEvent& event : effects.events) {
     LOG(INFO) << event.LogLine();
-    events_.Add(event, now_());
+    Remember(event);
   }
   if (!waits_.empty()) check_waits_at_ = std::min(check_waits_at_, now_() + kWaitCheckInterval);
+}
+
+void RegistryLoop::Remember(const RegistryEvent& event) {
+  if (const RecentEvent* kept = events_.Add(event, now_())) on_event_(epoch(), *kept);
 }
 
 void RegistryLoop::Tick() {

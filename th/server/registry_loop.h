@@ -118,6 +118,8 @@ class RegistryLoop {
     absl::Duration close_grace = absl::Seconds(2);
     std::unique_ptr<DurableStore> store;  // open
     std::function<void(absl::Status)> on_failure = [](absl::Status) {};
+    // Hears of each event that is remembered, on the loop's thread; returns at once.
+    std::function<void(Epoch, const RecentEvent&)> on_event = [](Epoch, const RecentEvent&) {};
     absl::Duration pulse_interval = kPulseInterval;
     // Rises; called on any thread.
     std::function<absl::Time()> now = [clock = SteadyClock()] { return clock.Now(); };
@@ -197,6 +199,7 @@ class RegistryLoop {
   // Moves leases and deadlines by the pauses that were noticed since the last turn.
   void ForgivePause();
   void Absorb(RegistryEffects effects);
+  void Remember(const RegistryEvent& event);
   void Tick();
   void CloseSilentStreams();
   void CheckWaits();
@@ -232,6 +235,7 @@ class RegistryLoop {
   const absl::Duration first_message_timeout_;
   const absl::Duration close_grace_;
   const std::function<void(absl::Status)> on_failure_;
+  const std::function<void(Epoch, const RecentEvent&)> on_event_;
 
   mutable absl::Mutex mutex_;
   std::deque<QueuedEvent> inbox_ ABSL_GUARDED_BY(mutex_);  // by time of arrival

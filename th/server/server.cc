@@ -92,9 +92,14 @@ struct Server::Impl {
       : software(options.software),
         stream_memory_bytes(options.stream_memory_bytes),
         shutdown_grace(options.shutdown_grace),
+        event_log(std::move(options.event_log)),
         loop({.limits = options.limits,
               .store = std::move(options.store),
-              .on_failure = [this](absl::Status why) { OnFailure(std::move(why)); }},
+              .on_failure = [this](absl::Status why) { OnFailure(std::move(why)); },
+              .on_event =
+                  [this](Epoch epoch, const RecentEvent& event) {
+                    if (event_log != nullptr) event_log->Append({epoch, event});
+                  }},
              &metrics),
         service(&loop, &metrics, options.outbound),
         controllers(&loop, &metrics,
@@ -118,6 +123,7 @@ struct Server::Impl {
   const absl::Duration shutdown_grace;
   const SteadyClock clock;
   const absl::Time started = clock.Now();
+  const std::unique_ptr<EventLog> event_log;  // outlives the loop
   ServerMetrics metrics;
   absl::Mutex failure_mutex;
   absl::Status failure ABSL_GUARDED_BY(failure_mutex);

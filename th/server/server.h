@@ -22,6 +22,7 @@
 #include "th/identifiers/identifiers.h"
 #include "th/registry_state/registry_types.h"
 #include "th/server/controller_call.h"
+#include "th/server/event_log.h"
 #include "th/server/session_stream.h"
 
 namespace th {
@@ -37,7 +38,8 @@ struct ServerOptions {
   // or not.
   // Near it gRPC reads less at a time; beyond it, it ends streams.
   size_t stream_memory_bytes = size_t{4} << 30;
-  std::string software;  // told to peers and shown on the status page
+  std::unique_ptr<EventLog> event_log;  // null: events are remembered in memory alone
+  std::string software;                 // told to peers and shown on the status page
   // How long Shutdown() lets streams and calls end by themselves.
   absl::Duration shutdown_grace = absl::Seconds(2);
 };

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <array>
 #include <csignal>
 #include <cstdint>
 #include <cstdlib>
@@ -20,6 +21,7 @@
 #include "th/coordination/file_store.h"
 #include "th/server/announcement.h"
 #include "th/server/descriptors.h"
+#include "th/server/event_log.h"
 #include "th/server/json_log.h"
 #include "th/server/server.h"
 #include "th/version/version.h"
@@ -82,19 +84,36 @@ void RaiseDescriptorLimitAndSay() {
             << " connections, one for each worker and controller";
 }
 
+std::string HostName() {
+  std::array<char, 256> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
+}
+
 int Run(const ServerFlags& flags, const sigset_t& signals) {
   RaiseDescriptorLimitAndSay();
   absl::StatusOr<std::unique_ptr<FileStore>> store = FileStore::Open(flags.state_dir);
   if (!store.ok()) return Fail(ServerExit::kState, store.status());
+  std::unique_ptr<EventLog> event_log;
+  if (!flags.event_log.empty()) {
+    auto opened = EventLog::Open(flags.event_log, flags.event_log_limit_bytes);
+    if (!opened.ok()) return Fail(ServerExit::kState, opened.status());
+    event_log = *std::move(opened);
+  }
   absl::StatusOr<std::unique_ptr<Server>> server =
       Server::Start({.listen = flags.listen,
                      .http_listen = flags.http,
                      .store = *std::move(store),
                      .limits = flags.limits,
+                     .event_log = std::move(event_log),
                      .software = "tensorhub_server " + BuildVersion()});
   if (!server.ok()) return Fail(ServerExit::kCannotListen, server.status());
   if (!flags.port_file.empty()) {
     const absl::Status written = WritePortFile(flags.port_file, (*server)->port());
+    if (!written.ok()) return Fail(ServerExit::kUsage, written);
+  }
+  if (!flags.address_file.empty()) {
+    const absl::Status written =
+        WriteAddressFile(flags.address_file, (*server)->address(), HostName());
     if (!written.ok()) return Fail(ServerExit::kUsage, written);
   }
   const absl::Status announced = Announce(**server, flags);

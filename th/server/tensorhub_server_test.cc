@@ -12,10 +12,14 @@
 #include <iterator>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -179,6 +183,37 @@ TEST_F(TensorhubServerTest, LogsJsonObjectsFromTheLevelOnThatIsAskedFor) {
   quiet->Signal(SIGTERM);
   EXPECT_EQ(quiet->Wait(), 0);
   EXPECT_EQ(quiet->Errors(), "");
+}
+
+TEST_F(TensorhubServerTest, EventsAreInTheLogOfEventsWhenTheServerIsKilled) {
+  const std::string log = directory_ + "/events";
+  const auto text = [&] {
+    std::ifstream file(log);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  for (const std::string gone : {"first", "second"}) {  // the second by a server after the first
+    auto process = Start({"--listen=127.0.0.1:0", "--json", "--lease=500ms", "--event-log", log});
+    announced_ = nlohmann::json::parse(process->FirstLine(), nullptr, false);
+    ASSERT_TRUE(announced_.is_object()) << process->Errors();
+    { EXPECT_OK(ScriptedWorker(Announced("address")).Join(gone)); }
+    const absl::Time give_up = absl::Now() + absl::Seconds(30);
+    while (!absl::StrContains(text(), gone) && absl::Now() < give_up) std::this_thread::yield();
+    process->Signal(SIGKILL);
+    process->Wait();
+  }
+  EXPECT_THAT(text(), AllOf(HasSubstr(R"("kind":"lease expired")"), HasSubstr("first/0"),
+                            HasSubstr("second/0"), HasSubstr(R"("epoch":2)")));
+}
+
+TEST_F(TensorhubServerTest, ALogOfEventsThatCannotBeWrittenEndsItWithStatus4) {
+  auto process = Start({"--listen=127.0.0.1:0", "--event-log", directory_ + "/none/events"});
+  EXPECT_EQ(process->Wait(), 4);
+  EXPECT_THAT(process->Errors(), HasSubstr("/none/events"));
+  process = Start({"--listen=127.0.0.1:0", "--event-log-limit=64MiB"});
+  EXPECT_EQ(process->Wait(), 2);
+  process = Start({"--listen=127.0.0.1:0", "--event-log=e", "--event-log-limit=64"});
+  EXPECT_EQ(process->Wait(), 2);
+  EXPECT_THAT(process->Errors(), HasSubstr("64MiB"));
 }
 
 TEST_F(TensorhubServerTest, APersonIsToldInOneLine) {

@@ -1,8 +1,11 @@
 // th events: what happened of late, and the way of one operation.
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "glog/logging.h"
 #include "th/cli/catalog_view.h"
@@ -11,6 +14,7 @@
 #include "th/client_flags/connection_flags.h"
 #include "th/command_line/reporter.h"
 #include "th/command_line/stop_signals.h"
+#include "th/server/event_log_lines.h"
 
 namespace th {
 namespace {
@@ -22,17 +26,58 @@ struct EventsFlags {
   ConnectionFlags connection{.run = "", .model = ""};
   Reporter reporter;
   std::string id;
+  std::string log;  // the file to read in the place of asking a server; empty: ask
   bool follow = false;
   absl::Duration interval = absl::Milliseconds(500);
 };
 
 // False when nobody reads any more.
+bool Print(const std::string& line) {
+  return std::fwrite(line.data(), 1, line.size(), stdout) == line.size();
+}
+
+// Likewise.
 bool PrintNew(const RecentEvents& events, const Reporter& reporter) {
   for (const RecentEvent& event : events.events) {
-    const std::string line = (reporter.json() ? ToJson(event).dump() : EventLine(event)) + "\n";
-    if (std::fwrite(line.data(), 1, line.size(), stdout) != line.size()) return false;
+    if (!Print((reporter.json() ? ToJson(event).dump() : EventLine(event)) + "\n")) return false;
   }
   return std::fflush(stdout) == 0;
+}
+
+bool IsWanted(const RecentEvent& event, const EventsFlags& flags, EventId id) {
+  const ModelKey& key = flags.connection.key();
+  return (key.run.empty() || event.key.run == key.run) &&
+         (key.model.empty() || event.key.model == key.model) && (id.empty() || event.id == id);
+}
+
+// Shows what a server has written to its --event-log, the oldest first, whether it runs or not.
+ExitStatus ShowLog(const EventsFlags& flags, EventId id) {
+  uint64_t shown = 0, unreadable = 0;
+  bool is_there = false;
+  for (const std::string& path : {absl::StrCat(flags.log, ".1"), flags.log}) {
+    std::ifstream file(path);
+    is_there = is_there || (file.is_open() && !std::filesystem::is_directory(path));
+    for (std::string line; std::getline(file, line);) {
+      const absl::StatusOr<LoggedEvent> logged = ParseEventLogLine(line);
+      unreadable += logged.ok() || line.empty() ? 0 : 1;
+      if (!logged.ok() || !IsWanted(logged->event, flags, id)) continue;
+      ++shown;
+      const bool heard =
+          Print(flags.reporter.json() ? EventLogLine(*logged) : EventLine(logged->event) + "\n");
+      if (!heard) return ExitStatus::kOk;
+    }
+  }
+  if (!is_there) {
+    return flags.reporter.Fail(
+        absl::NotFoundError(absl::StrCat("no file ", flags.log,
+                                         " can be read; tensorhub_server --event-log writes one")),
+        ExitStatus::kLocalFiles);
+  }
+  LOG_IF(WARNING, unreadable > 0) << unreadable << " lines of " << flags.log
+                                  << " are no events, as where a server was killed in one";
+  if (shown > 0) return ExitStatus::kOk;
+  return flags.reporter.Fail(
+      absl::NotFoundError(absl::StrCat(flags.log, " holds nothing of what is asked for")));
 }
 
 // Until a signal, or until nobody reads.
@@ -76,6 +121,15 @@ ExitStatus RunEvents(const EventsFlags& flags) {
     if (!parsed.ok()) return flags.reporter.Fail(parsed.status(), ExitStatus::kUsage);
     id = *parsed;
   }
+  if (!flags.log.empty()) {
+    if (flags.follow) {
+      return flags.reporter.Fail(
+          absl::InvalidArgumentError("--follow asks a server, and --log reads a file; give one of "
+                                     "the two (tail -F follows a file)"),
+          ExitStatus::kUsage);
+    }
+    return ShowLog(flags, id);
+  }
   auto controller = flags.connection.Connect();
   if (!controller.ok()) return flags.reporter.Fail(controller.status());
   const absl::StatusOr<RecentEvents> events = (*controller)->Events(0, id);
@@ -101,6 +155,9 @@ void AddEventsCommand(CLI::App* app, ExitStatus* exit) {
   AddConnectionFlags(events, &flags->connection);
   events->add_option("--id", flags->id,
                      "of one operation alone, by the id in logs and errors (event=7-1234)");
+  events->add_option("--log", flags->log,
+                     "read this file, which tensorhub_server --event-log has written, and the one "
+                     "before it, in the place of asking a server: a line an event");
   events->add_flag("--follow", flags->follow, "go on with what happens, a line an event");
   AddDurationFlag(events, "--interval", &flags->interval, kIntervals,
                   "the time between two questions of --follow, like 500ms");

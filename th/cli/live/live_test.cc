@@ -1,6 +1,7 @@
 // th top and th events against a real server with a publisher and a reader.
 #include <csignal>
 
+#include <fstream>
 #include <memory>
 #include <string>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "nlohmann/json.hpp"
 #include "testing/program_run/program_run.h"
 #include "th/cli/commands_fixture.h"
+#include "th/server/event_log_lines.h"
 
 namespace th {
 namespace {
@@ -21,7 +23,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr int kOk = 0, kUsage = 2, kNotThere = 4;
+constexpr int kOk = 0, kUsage = 2, kNotThere = 4, kLocalFiles = 5;
 // The bytes of the tensors of MakeModelFolder.
 constexpr uint64_t kModelBytes = 400'072;
 
@@ -52,6 +54,41 @@ TEST_F(LiveTest, OneIdLeadsThroughClientServerAndSource) {
   EXPECT_TRUE(server_.program().AwaitError("update moved"));
   EXPECT_TRUE(publisher->AwaitError("admitted event=" + event));
   EXPECT_THAT(RunTh({"events"}).output(), HasSubstr("published: step-1"));
+}
+
+TEST_F(LiveTest, EventsOnDiskAreShownWithoutAServer) {
+  const auto line = [](uint32_t number, const std::string& model) {
+    LoggedEvent logged{.epoch = Epoch(7)};
+    logged.event = {.number = number,
+                    .id = EventId::Of(Epoch(7), number),
+                    .kind = EventKind::kPublished,
+                    .at = absl::FromUnixSeconds(1'700'000'000),
+                    .key = {"r1", model},
+                    .who = "trainer",
+                    .what = absl::StrCat("step-", number)};
+    return EventLogLine(logged);
+  };
+  const std::string log = FreshFolder("events") + "-log";
+  std::ofstream(log + ".1") << line(1, "m") << line(2, "other");
+  std::ofstream(log) << line(3, "m") << "{\"time\":\"20";
+  server_.Kill();
+  const std::vector<std::string> events = {Th(), "events", "--run", "r1", "--log", log};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), events.begin(), events.end());
+    return RunProgram(more);
+  };
+  const ProgramRun all = with({});
+  EXPECT_EQ(all.status, kOk);
+  EXPECT_EQ(all.output(),
+            "2023-11-14T22:13:20.000Z  7-1  r1/m  trainer  published: step-1\n"
+            "2023-11-14T22:13:20.000Z  7-2  r1/other  trainer  published: step-2\n"
+            "2023-11-14T22:13:20.000Z  7-3  r1/m  trainer  published: step-3");
+  EXPECT_THAT(all.errors, HasSubstr("1 lines of " + log + " are no events"));
+  EXPECT_THAT(with({"--model", "other"}).output(), Not(HasSubstr("step-3")));
+  EXPECT_EQ(with({"--id", "7-3", "--json"}).json()["what"], "step-3");
+  EXPECT_EQ(with({"--id", "7-9"}).status, kNotThere);
+  EXPECT_EQ(with({"--follow"}).status, kUsage);
+  EXPECT_EQ(RunProgram({Th(), "events", "--log", log + "-none"}).status, kLocalFiles);
 }
 
 TEST_F(LiveTest, TopShowsWhoHoldsWhatAndWhatUpdatesCost) {
