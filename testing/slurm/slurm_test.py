@@ -1,0 +1,212 @@
+"""The files of tools/slurm on a small Slurm cluster of this machine: a run, and what goes wrong in one.
+
+Started by testing/slurm/run, which installs Slurm, builds the binaries and names their folder in TENSORHUB_BIN.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import struct
+import subprocess
+import tempfile
+import time
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+SCRIPTS = HERE.parent.parent / "tools" / "slurm"
+# Slurm notices a node that failed after 10 s, and starts a job again some seconds later.
+PATIENCE_S = 120
+POLL_S = 0.1
+
+
+def write_checkpoint(folder: pathlib.Path, fill: int) -> None:
+    """Four tensors of 64 KiB each, all bytes `fill`."""
+    folder.mkdir()
+    size = 64 * 1024
+    header = {
+        "layer.%d" % i: {"dtype": "U8", "shape": [size], "data_offsets": [i * size, (i + 1) * size]} for i in range(4)
+    }
+    text = json.dumps(header).encode()
+    data = struct.pack("<Q", len(text)) + text + bytes([fill]) * (4 * size)
+    (folder / "model.safetensors").write_bytes(data)
+
+
+class Cluster:
+    """Five nodes, and a folder that all of them see."""
+
+    def __init__(self) -> None:
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="slurm-"))
+        self.folder.chmod(0o755)  # munge runs as a user of its own
+        self.shared = self.folder / "shared"
+        self.shared.mkdir()
+        self.environment = dict(os.environ, MINI_SLURM_DIR=str(self.folder / "slurm"), TENSORHUB_DIR=str(self.shared))
+        for variable in [name for name in self.environment if name.startswith(("SLURM_", "SBATCH_"))]:
+            del self.environment[variable]
+        self._mini("up")
+
+    def close(self) -> None:
+        self._mini("down")
+        shutil.rmtree(self.folder)
+
+    def _mini(self, *arguments: str, **environment: str) -> str:
+        done = subprocess.run(
+            [str(HERE / "mini_slurm.sh"), *arguments],
+            env=dict(self.environment, **environment),
+            cwd=self.shared,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=PATIENCE_S,
+        )
+        if done.returncode != 0:
+            raise AssertionError("%s: status %d\n%s" % (" ".join(arguments), done.returncode, done.stdout))
+        return done.stdout
+
+    def head(self, *command: str, **environment: str) -> str:
+        return self._mini("exec", *command, **environment)
+
+    def submit(self, script: str, *options: str, **environment: str) -> str:
+        """The job's id."""
+        out = self.head("sbatch", "--parsable", *options, str(SCRIPTS / script), **environment)
+        return out.strip().split(";")[0]
+
+    def node_of(self, job: str) -> str:
+        """Where a job runs; waits until it does."""
+        return until(lambda: self._running_on(job), "job %s runs" % job, self.explain)
+
+    def _running_on(self, job: str) -> str:
+        return self.head("squeue", "--noheader", "--states=RUNNING", "--format=%N", "--jobs=" + job).strip()
+
+    def kill_node(self, node: str) -> None:
+        self._mini("kill-node", node)
+
+    def start_node(self, node: str) -> None:
+        self._mini("start-node", node)
+
+    def cut(self, node: str) -> None:
+        self._mini("cut", node)
+
+    def join(self, node: str) -> None:
+        self._mini("join", node)
+
+    def log(self, name: str) -> str:
+        path = self.shared / name
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def await_log(self, name: str, text: str, times: int = 1) -> None:
+        until(lambda: self.log(name).count(text) >= times, "%d times '%s' in %s" % (times, text, name), self.explain)
+
+    def th(self, *arguments: str) -> str:
+        return self.head(
+            os.environ["TENSORHUB_BIN"] + "/th", *arguments, "--server", "file:%s/address" % self.shared
+        )
+
+    def explain(self) -> str:
+        logs = "".join("==== %s\n%s" % (path.name, self.log(path.name)[-3000:]) for path in self.shared.glob("*.log"))
+        return self.head("squeue", "--long") + self.head("sinfo", "--Node", "--long") + logs
+
+
+def until(condition, what: str, explain):
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        value = condition()
+        if value:
+            return value
+        time.sleep(POLL_S)
+    raise AssertionError("not within %d s: %s\n%s" % (PATIENCE_S, what, explain()))
+
+
+class SlurmTest(unittest.TestCase):
+    """Each scene begins with a server on one node, a trainer on two and rollouts that have its version."""
+
+    ROLLOUTS = 2
+
+    def setUp(self) -> None:
+        self.cluster = Cluster()
+        self.addCleanup(self.cluster.close)
+        write_checkpoint(self.cluster.folder / "first", 1)
+        write_checkpoint(self.cluster.folder / "second", 2)
+        self.server = self.cluster.submit("server.sbatch", "--output=server.log", "--nodelist=node5")
+        self.trainer = self.publish("first", "step-1", "trainer")
+        self.rollouts = self.cluster.submit(
+            "rollouts.sbatch", "--array=0-%d" % (self.ROLLOUTS - 1), "--output=rollout-%a.log", PREEMPT_GRACE="2s"
+        )
+        for rollout in range(self.ROLLOUTS):
+            self.cluster.await_log("rollout-%d.log" % rollout, "version=step-1")
+
+    def publish(self, checkpoint: str, label: str, group: str) -> str:
+        job = self.cluster.submit(
+            "trainer.sbatch",
+            "--nodes=2",
+            "--exclude=node5",
+            "--output=%s.log" % group,
+            CHECKPOINT=str(self.cluster.folder / checkpoint),
+            LABEL=label,
+            GROUP=group,
+        )
+        self.cluster.await_log("%s.log" % group, "published", times=2)
+        return job
+
+    def array_task(self, task: int) -> str:
+        return "%s_%d" % (self.rollouts, task)
+
+    def test_a_run(self) -> None:
+        self.publish("second", "step-2", "trainer-2")
+        for rollout in range(self.ROLLOUTS):
+            self.cluster.await_log("rollout-%d.log" % rollout, "version=step-2")
+        # Racks are those of Slurm's switches: every replica names one.
+        described = self.cluster.th("describe", "rollout-%s-0" % self.rollouts)
+        self.assertIn("rack=rack", described)
+        self.assertIn('"kind":"published"', (self.cluster.shared / "events").read_text())
+        more = self.cluster.submit("rollouts.sbatch", "--array=7", "--output=rollout-%a.log")
+        self.cluster.await_log("rollout-7.log", "version=step-2")
+        self.cluster.head("scancel", more)
+
+    def test_a_node_that_fails(self) -> None:
+        node = self.cluster.node_of(self.array_task(0))
+        others = [self.cluster.node_of(self.trainer), self.cluster.node_of(self.array_task(1))]
+        self.assertNotEqual(node, "node5")
+        self.cluster.kill_node(node)
+        self.cluster.await_log("rollout-0.log", "version=step-1", times=2)
+        self.assertNotEqual(self.cluster.node_of(self.array_task(0)), node, others)
+
+    def test_a_server_that_comes_back_on_another_node(self) -> None:
+        self.cluster.kill_node("node5")
+        before = self.cluster.log("address")
+        until(lambda: self.cluster.log("address") != before, "another address", self.cluster.explain)
+        self.assertNotEqual(self.cluster.node_of(self.server), "node5")
+        self.publish("second", "step-2", "trainer-2")
+        for rollout in range(self.ROLLOUTS):
+            self.cluster.await_log("rollout-%d.log" % rollout, "version=step-2")
+
+    def test_a_rollout_that_is_preempted(self) -> None:
+        self.cluster.head("scancel", "--batch", "--signal=TERM", self.array_task(0))
+        self.cluster.await_log("rollout-0.log", "leaving in 2s")
+        until(
+            lambda: not self.cluster.head("squeue", "--noheader", "--jobs=" + self.rollouts, "--format=%a").split("\n")[
+                1:
+            ]
+            or "rollout-%s-0" % self.rollouts not in self.cluster.th("list"),
+            "the rollout has left",
+            self.cluster.explain,
+        )
+        self.publish("second", "step-2", "trainer-2")
+        self.cluster.await_log("rollout-1.log", "version=step-2")
+
+    def test_a_rollout_that_is_cut_off_and_comes_back(self) -> None:
+        node = self.cluster.node_of(self.array_task(0))
+        self.cluster.cut(node)
+        # Slurm calls the node down and starts the task elsewhere; here it goes on meanwhile.
+        self.cluster.await_log("rollout-0.log", "version=step-1", times=2)
+        self.assertNotEqual(self.cluster.node_of(self.array_task(0)), node)
+        self.cluster.join(node)
+        self.publish("second", "step-2", "trainer-2")
+        self.cluster.await_log("rollout-0.log", "version=step-2")
+        # Only one process is the rollout, the one that Slurm started last.
+        described = self.cluster.th("describe", "rollout-%s-0" % self.rollouts)
+        self.assertIn("step-2", described)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
