@@ -5,16 +5,6 @@
 #include <vector>
 
 namespace th {
-namespace {
-
-bool Matches(const RecentEvent& event, const EventFilter& filter) {
-  return (filter.run.empty() || event.key.run == filter.run) &&
-         (filter.model.empty() || event.key.model == filter.model) &&
-         (filter.id.empty() || event.id == filter.id);
-}
-
-}  // namespace
-
 const RecentEvent* EventRing::Add(const RegistryEvent& event, absl::Time now) {
   if (event.kind == EventKind::kNone || capacity_ == 0) return nullptr;
   if (events_.size() >= capacity_) events_.pop_front();

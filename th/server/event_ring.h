@@ -11,11 +11,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <string>
 
 #include "absl/time/time.h"
 #include "th/protocol/event.h"
 #include "th/registry_state/registry_types.h"
+#include "th/server/event_filter.h"
 
 namespace th {
 
@@ -24,15 +24,6 @@ inline constexpr size_t kMaxRecentEvents = 4096;
 // The length of one text; the rest is cut, so that the ring never takes more than kMaxRecentEvents
 // times this.
 inline constexpr size_t kMaxEventTextBytes = 1024;
-
-// Which events: empty fields stand for all.
-struct EventFilter {
-  std::string run;
-  std::string model;
-  EventId id;
-  uint64_t after = 0;  // the number of the last that is known already
-  size_t limit = kMaxEventsOfAnswer;
-};
 
 class EventRing {
  public:

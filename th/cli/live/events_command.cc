@@ -14,6 +14,7 @@
 #include "th/client_flags/connection_flags.h"
 #include "th/command_line/reporter.h"
 #include "th/command_line/stop_signals.h"
+#include "th/server/event_filter.h"
 #include "th/server/event_log_lines.h"
 
 namespace th {
@@ -36,7 +37,7 @@ bool Print(const std::string& line) {
   return std::fwrite(line.data(), 1, line.size(), stdout) == line.size();
 }
 
-// Likewise.
+// Prints the events, a line each. False when nobody reads any more.
 bool PrintNew(const RecentEvents& events, const Reporter& reporter) {
   for (const RecentEvent& event : events.events) {
     if (!Print((reporter.json() ? ToJson(event).dump() : EventLine(event)) + "\n")) return false;
@@ -44,14 +45,9 @@ bool PrintNew(const RecentEvents& events, const Reporter& reporter) {
   return std::fflush(stdout) == 0;
 }
 
-bool IsWanted(const RecentEvent& event, const EventsFlags& flags, EventId id) {
-  const ModelKey& key = flags.connection.key();
-  return (key.run.empty() || event.key.run == key.run) &&
-         (key.model.empty() || event.key.model == key.model) && (id.empty() || event.id == id);
-}
-
 // Shows what a server has written to its --event-log, the oldest first, whether it runs or not.
 ExitStatus ShowLog(const EventsFlags& flags, EventId id) {
+  const EventFilter wanted{.run = flags.connection.run, .model = flags.connection.model, .id = id};
   uint64_t shown = 0, unreadable = 0;
   bool is_there = false;
   for (const std::string& path : {absl::StrCat(flags.log, ".1"), flags.log}) {
@@ -60,7 +56,7 @@ ExitStatus ShowLog(const EventsFlags& flags, EventId id) {
     for (std::string line; std::getline(file, line);) {
       const absl::StatusOr<LoggedEvent> logged = ParseEventLogLine(line);
       unreadable += logged.ok() || line.empty() ? 0 : 1;
-      if (!logged.ok() || !IsWanted(logged->event, flags, id)) continue;
+      if (!logged.ok() || !Matches(logged->event, wanted)) continue;
       ++shown;
       const bool heard =
           Print(flags.reporter.json() ? EventLogLine(*logged) : EventLine(logged->event) + "\n");
