@@ -310,7 +310,6 @@ void BeginGeneration(Turn& turn, Group& group, const RankName& cause, absl::stri
   SendGroupChanged(turn, group, cause, except);
 }
 
-constexpr absl::string_view kReplaced = "was replaced by a new process";
 constexpr absl::string_view kRegisteredAgain = "has registered its buffer again";
 
 // One that no group of this name has had, in this epoch or before: the epoch is its high half.

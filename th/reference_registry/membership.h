@@ -69,6 +69,8 @@ void ForgetIfEmpty(Turn& turn, Group& group);
 
 // The group numbers its operations from 1 again, because of what has become of a rank.
 void BumpGroupGeneration(Turn& turn, Group& group, Rank rank, absl::string_view why);
+// A new process has its place, and holds nothing of what it held.
+inline constexpr absl::string_view kReplaced = "was replaced by a new process";
 // It lost one of its calls to a change of the group that it heard of late, and would be an
 // operation behind for ever where the caller of all ranks waits for all of them.
 inline constexpr absl::string_view kLags = "is an operation behind the others";

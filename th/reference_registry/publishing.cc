@@ -369,10 +369,6 @@ void RefusePublication(Turn& turn, Buffer& buffer) {
   if (buffer.replica->version == version) InvalidateReplica(turn, *buffer.replica);
 }
 
-bool HoldsPublication(const Buffer& buffer) {
-  return buffer.content.has_value() && buffer.content->publisher && !buffer.content->refused;
-}
-
 bool Fills(const Buffer& buffer) {
   const Transaction* head = HeadOf(*buffer.replica);
   return head != nullptr && head->is_filling() && head->version == buffer.content->version;
@@ -534,6 +530,10 @@ void SettleRootsByFirstPublishers(Turn& turn, Version& version) {
 void SealIfNoChecksums(Turn& turn, Buffer& buffer) {
   const bool publishes = buffer.content.has_value() && buffer.content->publisher;
   if (publishes && LacksChecksums(turn.state, buffer.layout)) AgreeOnRoot(turn, buffer, Digest());
+}
+
+bool HoldsPublication(const Buffer& buffer) {
+  return buffer.content.has_value() && buffer.content->publisher && !buffer.content->refused;
 }
 
 void LosePublication(Turn& turn, Replica& replica, const RankName& gone, absl::string_view why) {

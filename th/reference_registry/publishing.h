@@ -41,6 +41,8 @@ struct SealShard {
 // root. A publisher, or its offload copy, reports what it has summed itself: for a version of an
 // earlier epoch that report is kept, and settles nothing, until adoption ends.
 bool AgreeOnRoot(Turn& turn, Buffer& buffer, const Digest& root);
+// True when the buffer holds what was published from it, and the publication stands.
+bool HoldsPublication(const Buffer& buffer);
 // Ends what the ranks of `replica` have published: rank `gone` holds its part no more and will not
 // have it again, so that the version cannot become whole at this group. Each rank that holds a part
 // receives PublicationRefused (UNAVAILABLE: publish again) and stops being a source. Does nothing

@@ -256,8 +256,7 @@ bool SettleRootOf(Turn& turn, Buffer& buffer, const HeldVersion& held) {
 // A rank that was replaced while its group was away holds nothing, and none of its group has heard.
 void EndPartialPublication(Turn& turn, Buffer& buffer) {
   Replica& replica = *buffer.replica;
-  const bool published = buffer.content->publisher && !buffer.content->refused;
-  if (!published || !replica.group->adopted || HeadOf(replica) != nullptr) return;
+  if (!HoldsPublication(buffer) || !replica.group->adopted || HeadOf(replica) != nullptr) return;
   for (const auto& [rank, member] : replica.group->members) {
     if (member->came_with.has_value()) continue;
     const auto part = replica.buffers.find(rank);
@@ -265,7 +264,7 @@ void EndPartialPublication(Turn& turn, Buffer& buffer) {
                           part->second->content->version == buffer.content->version;
     if (!has_part) {
       if (replica.phase != ReplicaPhase::kIdle) InvalidateReplica(turn, replica);
-      return LosePublication(turn, replica, member->name, "was replaced by a new process");
+      return LosePublication(turn, replica, member->name, kReplaced);
     }
   }
 }
