@@ -154,21 +154,24 @@ Controller::~Controller() {
 }
 
 absl::StatusOr<std::unique_ptr<Controller>> Controller::Connect(Options options) {
-  TH_ASSIGN_OR_RETURN(const ServerList servers,
-                      AwaitServers(options.server, options.connect_timeout));
+  TH_RETURN_IF_ERROR(CheckServers(options.server));
   TH_RETURN_IF_ERROR(ClaimProcess());
   auto impl = std::make_unique<Impl>();
   impl->options = std::move(options);
   impl->runtime = Runtime::Acquire();
   TH_RETURN_IF_ERROR(impl->CanWait());
   const absl::Duration timeout = impl->options.connect_timeout;
+  const absl::Time began = absl::Now();
+  TH_ASSIGN_OR_RETURN(const ServerList servers, AwaitServers(impl->options.server, timeout));
+  // The wait for the file of addresses counts.
+  const absl::Duration left = timeout - (absl::Now() - began);
   const SignalsBlocked blocked;  // gRPC may start threads here
   for (const std::string& server : servers.all()) {
     impl->runtime->RunOnControl([&] {
       impl->channel = MakeChannel(server);
       impl->stub = pb::ReferenceServer::NewStub(impl->channel);
     });
-    const absl::Time until = absl::Now() + timeout / static_cast<double>(servers.all().size());
+    const absl::Time until = absl::Now() + left / static_cast<double>(servers.all().size());
     if (AwaitConnected(*impl->channel, until)) {
       return std::unique_ptr<Controller>(new Controller(std::move(impl)));
     }
