@@ -1,0 +1,21 @@
+# Counts what a run of Python's unittest said; for scripts that run tests outside of Bazel.
+#
+#   status=0; python3 some_test.py >"$log" 2>&1 || status=$?
+#   count_unittests "$log" "$status"     # adds to passed, failed and skipped
+#
+# A run that ended badly without saying how counts as one failed test.
+# shellcheck shell=bash disable=SC2034  # whoever sources this reads the counts
+passed=0 failed=0 skipped=0
+
+count_unittests() {
+  local log=$1 status=$2 ran bad left_out
+  said() { sed -n "s/^\(OK\|FAILED\) (.*$1=\([0-9]*\).*/\2/p" "$log"; }
+  ran=$(sed -n 's/^Ran \([0-9]*\) tests\? in .*/\1/p' "$log")
+  bad=$(($(said failures) + $(said errors) + 0))
+  left_out=$(($(said skipped) + 0))
+  if ((status != 0)); then
+    ((bad > 0)) || bad=1
+    [[ -n $ran ]] || ran=1
+  fi
+  failed=$((failed + bad)) skipped=$((skipped + left_out)) passed=$((passed + ran - bad - left_out))
+}
