@@ -168,5 +168,5 @@ case "${1:-}" in
   start-node) start_node "$2" ;;
   cut) ip -n "$prefix-bridge" link set "$2" down ;;
   join) ip -n "$prefix-bridge" link set "$2" up ;;
-  *) sed -n '2,8p' "$0" >&2 && exit 2 ;;
+  *) sed -n '2,7p' "$0" >&2 && exit 2 ;;
 esac

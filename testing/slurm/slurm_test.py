@@ -43,7 +43,11 @@ class Cluster:
         self.environment = dict(os.environ, MINI_SLURM_DIR=str(self.folder / "slurm"), TENSORHUB_DIR=str(self.shared))
         for variable in [name for name in self.environment if name.startswith(("SLURM_", "SBATCH_"))]:
             del self.environment[variable]
-        self._mini("up")
+        try:
+            self._mini("up")
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         self._mini("down")
