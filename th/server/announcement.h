@@ -23,8 +23,8 @@ std::string AnnouncementLine(const Announcement& announcement, bool json);
 
 // Writes "PORT\n" to `path` so that a reader never sees half of it. Errors name the path.
 absl::Status WritePortFile(const std::string& path, int port);
-// Likewise "HOST:PORT\n". HOST is that of `address`, or `host_name` where that stands for all
-// addresses of the host.
+// Writes "HOST:PORT\n" in the same way. HOST is that of `address`, or `host_name` where that stands
+// for all addresses of the host.
 absl::Status WriteAddressFile(const std::string& path, const std::string& address,
                               const std::string& host_name);
 
