@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/synchronization/notification.h"
 #include "grpcpp/client_context.h"
 #include "th/client/applied.h"
@@ -178,8 +179,9 @@ absl::StatusOr<std::unique_ptr<Controller>> Controller::Connect(Options options)
     TH_RETURN_IF_ERROR(CheckNotCancelled("the server was not reached"));
   }
   const std::string why = WhyNoServer(servers.first(), kProbeTimeout);
-  return absl::UnavailableError(absl::StrCat("no reference server at ", impl->options.server,
-                                             " within ", absl::FormatDuration(timeout), ": ", why));
+  return absl::UnavailableError(absl::StrCat("no reference server at ",
+                                             absl::StrJoin(servers.all(), ","), " within ",
+                                             absl::FormatDuration(timeout), ": ", why));
 }
 
 absl::StatusOr<Catalog> Controller::List(absl::Duration timeout) {

@@ -14,7 +14,6 @@
 #include "th/transfer/monotonic_clock.h"
 
 namespace th {
-
 namespace {
 
 constexpr absl::string_view kFilePrefix = "file:";
@@ -32,8 +31,9 @@ absl::StatusOr<std::vector<std::string>> ParseAddresses(absl::string_view text) 
 absl::StatusOr<std::vector<std::string>> ReadAddresses(const std::string& path) {
   std::ifstream file(path);
   if (!file.is_open()) {
-    return absl::UnavailableError(
-        absl::StrCat("no server has written its address to ", path, " (--address-file)"));
+    return absl::UnavailableError(absl::StrCat("no server has written its address to ", path,
+                                               "; start one with tensorhub_server --address-file ",
+                                               path));
   }
   std::string text(kMaxServerFileBytes, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
@@ -71,7 +71,9 @@ void ServerList::ReadAgain() {
 }
 
 absl::Status CheckServers(absl::string_view text) {
-  if (text == kFilePrefix) return absl::InvalidArgumentError("file: names no file");
+  if (text == kFilePrefix)
+    return absl::InvalidArgumentError(
+        "file: names no file; give one like file:/shared/run-7/address");
   if (absl::StartsWith(text, kFilePrefix)) return absl::OkStatus();
   return ParseAddresses(text).status();
 }
