@@ -203,6 +203,10 @@ CallOr Release(th_controller* controller, const char* version, const char* owner
                });
 }
 
+CallOr Forget(th_controller* controller) {
+  return Order(controller, [](th::Controller& asked) { return Only(asked.Forget()); });
+}
+
 }  // namespace
 
 th_status th_controller_connect(const char* server, const char* run, const char* model,
@@ -349,4 +353,12 @@ th_status th_release(th_controller* controller, const char* version, const char*
 th_status th_release_start(th_controller* controller, const char* version, const char* owner,
                            const char* form, th_operation** operation) {
   return Start([&] { return Release(controller, version, owner, form); }, operation);
+}
+
+th_status th_forget(th_controller* controller) {
+  return RunNow([&] { return Forget(controller); }, {});
+}
+
+th_status th_forget_start(th_controller* controller, th_operation** operation) {
+  return Start([&] { return Forget(controller); }, operation);
 }

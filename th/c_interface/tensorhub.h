@@ -56,7 +56,7 @@
  * - th_publish, of a snapshot or after a CUDA event: nothing is published.
  * - th_await_published, th_await_sealed, th_await_ended, and questions (th_wait_for, th_list,
  *   th_wait_applied): only the wait ends.
- * - Commands (th_roll_back, th_retain, th_pin, th_release): they may still take effect, once.
+ * - Commands (th_roll_back, th_retain, th_pin, th_release, th_forget): they may still take effect, once.
  * - th_join, th_register, th_controller_connect: there is no handle.
  * - th_unpublish, th_buffer_sleep, th_buffer_wake, th_buffer_reset, th_rebind, th_attached_verify,
  *   th_leave: they are not cancelled, for the memory is theirs until they end. They end by
@@ -659,6 +659,10 @@ TH_EXPORT th_status th_release(th_controller* controller, const char* version, c
                                const char* form);
 TH_EXPORT th_status th_release_start(th_controller* controller, const char* version,
                                      const char* owner, const char* form, th_operation** operation);
+/* The server's record of the model goes: its versions, pins, policies and roll-backs.
+ * TH_FAILED_PRECONDITION while it has groups; TH_NOT_FOUND where there is none. */
+TH_EXPORT th_status th_forget(th_controller* controller);
+TH_EXPORT th_status th_forget_start(th_controller* controller, th_operation** operation);
 
 /* What the server knows: the models of `run` (NULL: all) named `model` (NULL: all), as JSON;
  * without a controller. */

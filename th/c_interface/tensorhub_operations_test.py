@@ -301,6 +301,7 @@ class OperationsTest(ServerTest):
         self.assertEqual([pin["owner"] for pin in pins], ["eval"])
         th.check(lib.th_release(hub, b"1", b"eval", None))
         self.assertEqual(lib.th_release(hub, b"1", b"eval", None), NOT_FOUND)
+        self.assertEqual(lib.th_forget(hub), FAILED_PRECONDITION)
         info = th.text(lib.th_buffer_info, published)
         shard = th.text(lib.th_find_shard, hub, b"latest", None, b"trainer", ctypes.c_uint32(0), default)
         self.assertEqual(shard, {"reason": "", "layout": info["layout"]})

@@ -17,6 +17,7 @@ void AddAttachCommand(CLI::App* app, ExitStatus* exit);
 void AddVerifyCommand(CLI::App* app, ExitStatus* exit);
 void AddRollBackCommand(CLI::App* app, ExitStatus* exit);
 void AddRetentionCommands(CLI::App* app, ExitStatus* exit);  // retain, pin, release
+void AddForgetCommand(CLI::App* app, ExitStatus* exit);
 void AddWaitCommand(CLI::App* app, ExitStatus* exit);
 void AddDoctorCommand(CLI::App* app, ExitStatus* exit);
 void AddBenchCommand(CLI::App* app, ExitStatus* exit);

@@ -510,6 +510,20 @@ TEST_F(CommandsTest, RetentionOfAModelWithoutVersionsSaysSo) {
   EXPECT_THAT(RunTh({"describe", "step-1"}).output(), HasSubstr("the 2 newest versions"));
 }
 
+TEST_F(CommandsTest, AModelIsForgottenOnceItsWorkersHaveLeft) {
+  EXPECT_EQ(RunTh({"forget"}).status, kNotThere);
+  auto publisher = Publish(MakeModelFolder("model", 1), "step-1");
+  EXPECT_EQ(RunTh({"pin", "step-1", "--owner", "eval"}).status, kOk);
+  const ProgramRun used = RunTh({"forget"});
+  EXPECT_EQ(used.status, kFailed);
+  EXPECT_THAT(used.errors, HasSubstr("in use by trainer: it can be forgotten once"));
+  publisher.reset();
+  ASSERT_TRUE(Eventually([&] { return RunTh({"forget"}).status == kOk; }));
+  EXPECT_EQ(RunTh({"list"}).status, kNotThere);
+  EXPECT_THAT(RunTh({"events", "--run", "default", "--model", "default"}).output(),
+              HasSubstr("model forgotten"));
+}
+
 TEST_F(CommandsTest, AFollowerKnowsTheFoldersThatItWroteBefore) {
   const std::string into = FreshFolder("followed");
   const std::vector<std::string> follow =

@@ -118,6 +118,7 @@ TEST_P(SignalTest, ACommandThatWaitsForTheServerSaysThatItWasInterrupted) {
                                                     {"pin", "1"},
                                                     {"release", "1"},
                                                     {"retain", "1"},
+                                                    {"forget"},
                                                     {"top"},
                                                     {"events", "--follow"},
                                                     {"pull", FreshFolder("never")},

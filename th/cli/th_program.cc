@@ -68,7 +68,7 @@ int RunTh(int argc, char** argv) {
   for (const auto add :
        {&AddDemoCommand, &AddListCommand, &AddDescribeCommand, &AddPullCommand, &AddAttachCommand,
         &AddVerifyCommand, &AddRollBackCommand, &AddTopCommand, &AddEventsCommand, &AddWaitCommand,
-        &AddRetentionCommands, &AddDoctorCommand, &AddBenchCommand, &AddSimulateCommand,
+        &AddRetentionCommands, &AddForgetCommand, &AddDoctorCommand, &AddBenchCommand, &AddSimulateCommand,
         &AddHelpCommand}) {
     add(&app, &exit);
   }

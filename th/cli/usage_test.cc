@@ -48,6 +48,7 @@ TEST(UsageTest, EveryCommandHelps) {
                 {"pin", {"pin", "--help"}, kOk, "--owner"},
                 {"release", {"release", "--help"}, kOk, "--owner"},
                 {"retain", {"retain", "--help"}, kOk, "count"},
+                {"forget", {"forget", "--help"}, kOk, "--model"},
                 {"top", {"top", "--help"}, kOk, "--interval"},
                 {"events", {"events", "--help"}, kOk, "--follow"},
                 {"wait", {"wait", "--help"}, kOk, "--groups"},
@@ -510,7 +511,8 @@ TEST(UsageTest, AServerThatIsNotThereIsNamed) {
                              {"rollback", {"rollback", "1"}, kUnreachable, "127.0.0.1:1"},
                              {"retain", {"retain", "1"}, kUnreachable, "127.0.0.1:1"},
                              {"pin", {"pin", "1"}, kUnreachable, "127.0.0.1:1"},
-                             {"release", {"release", "1"}, kUnreachable, "127.0.0.1:1"}};
+                             {"release", {"release", "1"}, kUnreachable, "127.0.0.1:1"},
+                             {"forget", {"forget"}, kUnreachable, "127.0.0.1:1"}};
   std::vector<Case> of_worker = {
       {"publish", {"publish", "--dir", model, "--label", "1"}, kUnreachable, "127.0.0.1:1"},
       {"follow", {"follow"}, kUnreachable, "127.0.0.1:1"}};

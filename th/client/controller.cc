@@ -260,6 +260,8 @@ absl::Status Controller::Release(VersionSelector version, std::string owner, std
   return impl_->Run(ReleasePin{std::move(version), std::move(owner), std::move(form)}, "").status();
 }
 
+absl::Status Controller::Forget() { return impl_->Run(th::Forget{}, "").status(); }
+
 absl::StatusOr<FoundShard> Controller::FindShard(ShardQuery query, absl::Duration timeout) {
   query.key = impl_->key();
   const FindShardQuery request{Hello(), std::move(query)};

@@ -81,6 +81,8 @@ absl::string_view EventKindName(EventKind kind) {
       return "connections refused";
     case EventKind::kPublicationLost:
       return "publication lost";
+    case EventKind::kModelForgotten:
+      return "model forgotten";
   }
   return "event";
 }

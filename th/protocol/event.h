@@ -83,6 +83,7 @@ enum class EventKind : uint8_t {
   kConnectionsRefused = 21,  // by the server, which has no file descriptor left for them
   // A rank of the group that published it was replaced: the others have to publish again.
   kPublicationLost = 22,
+  kModelForgotten = 23,
 };
 // "update began"; "event" for what this build does not know.
 absl::string_view EventKindName(EventKind kind);

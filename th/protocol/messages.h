@@ -378,7 +378,12 @@ struct ReleasePin {  // the pin with exactly this form
   std::string form = {};
   friend bool operator==(const ReleasePin&, const ReleasePin&) = default;
 };
-using Command = std::variant<RollBack, SetRetention, PinVersion, ReleasePin>;
+// The server's record of the model goes: its versions, pins, policies and roll-backs. A version that
+// is published under its name afterwards gets a higher sequence. Refused while the model has groups.
+struct Forget {
+  friend bool operator==(const Forget&, const Forget&) = default;
+};
+using Command = std::variant<RollBack, SetRetention, PinVersion, ReleasePin, Forget>;
 // A mutating call that is no group operation. `idempotency_key`: 1 to 128 bytes, the caller's; a
 // repeat within the model has the first one's result.
 struct RunCommand {

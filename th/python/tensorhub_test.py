@@ -222,6 +222,8 @@ class VerbsTest(HubTest):
             with self.assertRaises(tensorhub.NotFound):
                 controller.release(1, "eval")
             self.assertEqual(controller.list()["models"][0]["keep_latest"], 2)
+            with self.assertRaisesRegex(tensorhub.FailedPrecondition, "in use by rollout, trainer"):
+                controller.forget()
             self.assertTrue(controller.events()["events"])
 
     def test_twins_for_event_loops(self):
@@ -282,6 +284,8 @@ class TwinsTest(HubTest):
                 await controller.pin_async(1, "eval")
                 await controller.release_async(1, "eval")
                 self.assertEqual((await controller.roll_back_async(1)).label, "1")
+                with self.assertRaises(tensorhub.FailedPrecondition):
+                    await controller.forget_async()
             hub = self.join("rollout")
             weights = hub.register({"w": bytearray(16)})
             other = bytearray(16)

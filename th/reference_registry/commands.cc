@@ -201,6 +201,7 @@ absl::Status ExecuteCommand::CanApply(const RegistryState& state) const {
   if (const auto* roll_back = std::get_if<RollBack>(&command)) {
     return RollBackModel{key, *roll_back, caller}.CanApply(state);
   }
+  if (std::holds_alternative<th::Forget>(command)) return CanForget(state, key);
   return CanSetRetention(state, key, std::get<SetRetention>(command));
 }
 
@@ -210,6 +211,10 @@ CommandFinished ExecuteCommand::Apply(Turn& turn) const {
   if (const auto* release = std::get_if<ReleasePin>(&command)) return Release(turn, key, *release);
   if (const auto* roll_back = std::get_if<RollBack>(&command)) {
     return RunRollBack(turn, RollBackModel{key, *roll_back, caller}, message->idempotency_key);
+  }
+  if (std::holds_alternative<th::Forget>(command)) {
+    Forget(turn, key);
+    return {};
   }
   return SetKeepLatest(turn, key, std::get<SetRetention>(command));
 }
@@ -229,7 +234,10 @@ CommandFinished RunOnce(Turn& turn, const ModelKey& key, const RunCommand& messa
   if (status.ok()) finished = execute.Apply(turn);
   finished.idempotency_key = message.idempotency_key;
   finished.status = status;
-  if (const Model* after = FindModel(turn.state, key)) finished.lineage = after->durable.lineage;
+  if (Model* after = FindModel(turn.state, key)) {
+    finished.lineage = after->durable.lineage;
+    if (status.ok()) NoteUse(turn.state, *after, turn.now);
+  }
   if (!WorthAnotherTry(status) && CheckKey(message).ok()) Remember(turn, key, finished);
   return finished;
 }
@@ -241,6 +249,7 @@ void ExpirePins(Turn& turn) {
     std::erase_if(model.durable.pins,
                   [&](const DurablePin& pin) { return pin.expires_at <= turn.now; });
     ExpectExpiry(turn.state, model);
+    NoteUse(turn.state, model, turn.now);
     Persist(turn, model);
   }
 }

@@ -1,5 +1,5 @@
-// Commands that are no group operation: roll back, retention, pins. A repeat of an idempotency key
-// has the first one's result.
+// Commands that are no group operation: roll back, retention, pins, forget. A repeat of an
+// idempotency key has the first one's result, but for forget, with which the keys go.
 #ifndef TH_REFERENCE_REGISTRY_COMMANDS_H_
 #define TH_REFERENCE_REGISTRY_COMMANDS_H_
 
@@ -21,8 +21,8 @@ struct ExecuteCommand {
   const Group* caller = nullptr;        // none: a controller
 
   // INVALID_ARGUMENT: an idempotency key of no or too many bytes, bad names, a pin without time.
-  // NOT_FOUND: no such version or pin. RESOURCE_EXHAUSTED naming the limit. UNAVAILABLE:
-  // recovering.
+  // NOT_FOUND: no such version, pin or model. FAILED_PRECONDITION: the model to be forgotten is in
+  // use. RESOURCE_EXHAUSTED naming the limit. UNAVAILABLE: recovering.
   absl::Status CanApply(const RegistryState& state) const;
   CommandFinished Apply(Turn& turn) const;
 };

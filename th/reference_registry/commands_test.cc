@@ -129,6 +129,96 @@ TEST(CommandsTest, AModelThatNobodyUsesMakesRoomAndOneThatIsRetainedDoesNot) {
               StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("max_models is 2")));
 }
 
+RunCommand ForgetModel(const std::string& key) {
+  return {.idempotency_key = key, .command = Forget{}};
+}
+
+TEST(CommandsTest, AModelIsForgottenWithItsPinsOnceItHasNoGroups) {
+  RegistryHarness hub;
+  EXPECT_THAT(hub.Command(ForgetModel("a")).status, StatusIs(absl::StatusCode::kNotFound));
+  VersionSequence first;
+  {
+    TestRank trainer = Trainer(hub, "step-1");
+    first = hub.List().models.at(0).versions.at(0).info.sequence;
+    ASSERT_OK(hub.Command(Pin("b", "eval", absl::Hours(1))).status);
+    ASSERT_OK(hub.Command(Keep("c", 3)).status);
+    EXPECT_THAT(hub.Command(ForgetModel("d")).status,
+                StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("in use by trainer")));
+    trainer.Say(Leave{});
+  }
+  ASSERT_OK(hub.Command(ForgetModel("e")).status);
+  EXPECT_THAT(hub.List().models, IsEmpty());
+  EXPECT_THAT(hub.durable().models, IsEmpty());
+  EXPECT_THAT(hub.Command(ForgetModel("e")).status, StatusIs(absl::StatusCode::kNotFound));
+  TestRank trainer = Trainer(hub, "step-1");
+  const CatalogVersion again = hub.List().models.at(0).versions.at(0);
+  EXPECT_GT(again.info.sequence, first) << "no sequence is used twice";
+  EXPECT_THAT(again.pins, IsEmpty());
+}
+
+TEST(CommandsTest, NothingIsForgottenWhileRanksMayComeBack) {
+  RegistryHarness hub;
+  TestRank trainer = Trainer(hub, "step-1");
+  hub.Restart();
+  EXPECT_THAT(hub.Command(ForgetModel("a")).status, StatusIs(absl::StatusCode::kUnavailable));
+  hub.Advance(RegistryLimits().lease + absl::Seconds(1));
+  EXPECT_OK(hub.Command(ForgetModel("a")).status);
+}
+
+TEST(CommandsTest, AModelThatNobodyHasUsedForLongIsForgotten) {
+  RegistryLimits limits;
+  limits.forget_after = absl::Hours(1);
+  RegistryHarness hub(limits);
+  const ModelKey kept{.run = "kept", .model = "m"};
+  ASSERT_OK(hub.Command(Keep("a", 1), kept).status);
+  hub.Advance(absl::Minutes(50));
+  {
+    TestRank trainer = Trainer(hub, "step-1");
+    trainer.Say(Leave{});
+  }
+  hub.Advance(absl::Minutes(59));
+  EXPECT_EQ(hub.List().models.size(), 2u);
+  hub.Advance(absl::Minutes(1));
+  ASSERT_EQ(hub.List().models.size(), 1u);
+  EXPECT_EQ(hub.List().models.at(0).key, kept) << "it has a retention policy";
+  EXPECT_FALSE(hub.durable().models.contains(TestModel()));
+  EXPECT_THAT(hub.Log(), HasSubstr("unused for 1h"));
+  ASSERT_OK(hub.Command(Keep("b", 0), kept).status);
+  hub.Advance(absl::Hours(1));
+  EXPECT_THAT(hub.List().models, IsEmpty());
+}
+
+TEST(CommandsTest, APinKeepsItsModelFromBeingForgottenUntilItExpires) {
+  RegistryLimits limits;
+  limits.forget_after = absl::Hours(1);
+  RegistryHarness hub(limits);
+  {
+    TestRank trainer = Trainer(hub, "step-1");
+    ASSERT_OK(hub.Command(Pin("a", "eval", absl::Hours(3))).status);
+    trainer.Say(Leave{});
+  }
+  hub.Advance(absl::Hours(3) + absl::Minutes(59));
+  EXPECT_EQ(hub.List().models.size(), 1u);
+  hub.Advance(absl::Minutes(1));
+  EXPECT_THAT(hub.List().models, IsEmpty());
+}
+
+TEST(CommandsTest, ARestartHasTheTimeOfWhatIsUnusedBeginAgain) {
+  RegistryLimits limits;
+  limits.forget_after = absl::Hours(1);
+  RegistryHarness hub(limits);
+  {
+    TestRank trainer = Trainer(hub, "step-1");
+    trainer.Say(Leave{});
+  }
+  hub.Advance(absl::Minutes(50));
+  hub.Restart();
+  hub.Advance(absl::Minutes(59));
+  EXPECT_TRUE(hub.durable().models.contains(TestModel()));
+  hub.Advance(absl::Minutes(1));
+  EXPECT_FALSE(hub.durable().models.contains(TestModel()));
+}
+
 TEST(CommandsTest, PinsAreDurableListedAndReleased) {
   RegistryHarness hub;
   TestRank trainer = Trainer(hub, "step-1");

@@ -12,6 +12,7 @@
 #include "th/reference_registry/commands.h"
 #include "th/reference_registry/joining.h"
 #include "th/reference_registry/membership.h"
+#include "th/reference_registry/models.h"
 #include "th/reference_registry/operations.h"
 #include "th/reference_registry/publishing.h"
 #include "th/reference_registry/rank_failure.h"
@@ -252,6 +253,8 @@ void HandleDeadline(Turn& turn, const Deadline& deadline) {
         if (lags.has_value()) BumpGroupGeneration(turn, *replica->group, *lags, kLags);
       }
       return;
+    case DeadlineKind::kForgetting:
+      return ForgetUnused(turn);
     case DeadlineKind::kReservation:
       if (Replica* replica = FindReplica(turn.state, deadline.replica))
         EndReservation(turn, *replica);

@@ -494,6 +494,7 @@ void ForgetIfEmpty(Turn& turn, Group& group) {
   }
   const std::string name = group.name;  // a copy: the record dies next
   model.groups.erase(name);
+  NoteUse(turn.state, model, turn.now);
   ForgetModelIfEmpty(turn, model);
 }
 

@@ -1,21 +1,31 @@
 #include "th/reference_registry/models.h"
 
+#include <algorithm>
+#include <string>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "th/registry_state/holders.h"
 
 namespace th::registry {
 namespace {
 
-bool IsWanted(const Model& model) {
-  return !model.groups.empty() || !model.durable.pins.empty() || model.durable.keep_latest != 0 ||
-         !model.durable.keep_latest_of_form.empty();
-}
+// Groups that the refusal to forget a model names.
+constexpr size_t kMaxGroupsNamed = 5;
+// What is due while ranks may still come back is looked at again after this long.
+constexpr absl::Duration kForgettingPause = absl::Seconds(1);
+
+bool IsWanted(const Model& model) { return !model.groups.empty() || MayRetain(model.durable); }
+
+// Ranks may still come back to models that seem to be unused.
+bool MayComeBack(const RegistryState& state) { return state.recovering || state.adopting; }
 
 // Null when every model is wanted.
-const Model* OldestUnwanted(const RegistryState& state) {
-  if (state.recovering || state.adopting) return nullptr;
-  const Model* oldest = nullptr;
-  for (const auto& [key, model] : state.models) {
+Model* OldestUnwanted(RegistryState& state) {
+  if (MayComeBack(state)) return nullptr;
+  Model* oldest = nullptr;
+  for (auto& [key, model] : state.models) {
     if (IsWanted(model)) continue;
     const bool older = oldest == nullptr || model.durable.high_water < oldest->durable.high_water;
     if (older) oldest = &model;
@@ -23,13 +33,34 @@ const Model* OldestUnwanted(const RegistryState& state) {
   return oldest;
 }
 
+bool HasUnwanted(const RegistryState& state) {
+  if (MayComeBack(state)) return false;
+  return std::any_of(state.models.begin(), state.models.end(),
+                     [](const auto& entry) { return !IsWanted(entry.second); });
+}
+
 bool IsFull(const RegistryState& state) { return state.models.size() >= state.limits.max_models; }
+
+void Forget(Turn& turn, Model& model, const std::string& why) {
+  Note(turn, model.key, {EventKind::kModelForgotten}, why);
+  while (!model.versions.empty()) EraseVersion(turn, model.versions.begin()->second);
+  turn.durable_changed |= turn.state.durable.models.erase(model.key) > 0;
+  ForgetModel(turn.state, model);
+}
+
+void SetForgetsAt(RegistryState& state, absl::Time at) {
+  state.deadlines.erase({.at = state.forgets_at, .kind = DeadlineKind::kForgetting});
+  state.forgets_at = at;
+  if (at == absl::InfiniteFuture()) return;
+  state.deadlines.insert({.at = at, .kind = DeadlineKind::kForgetting});
+}
 
 }  // namespace
 
 absl::Status HasRoomForModel(const RegistryState& state, const ModelKey& key) {
-  if (FindModel(state, key) != nullptr || !IsFull(state)) return absl::OkStatus();
-  if (OldestUnwanted(state) != nullptr) return absl::OkStatus();
+  if (FindModel(state, key) != nullptr || !IsFull(state) || HasUnwanted(state)) {
+    return absl::OkStatus();
+  }
   return absl::ResourceExhaustedError(absl::StrCat("the server has ", state.models.size(),
                                                    " models, and max_models is ",
                                                    state.limits.max_models));
@@ -38,15 +69,63 @@ absl::Status HasRoomForModel(const RegistryState& state, const ModelKey& key) {
 Model& TakeModel(Turn& turn, const ModelKey& key) {
   RegistryState& state = turn.state;
   if (FindModel(state, key) == nullptr && IsFull(state)) {
-    if (const Model* unwanted = OldestUnwanted(state)) {
-      Model* oldest = FindModel(state, unwanted->key);
-      Log(turn, absl::StrCat(oldest->key.ToString(), " is forgotten to make room for another"));
-      while (!oldest->versions.empty()) EraseVersion(turn, oldest->versions.begin()->second);
-      turn.durable_changed |= state.durable.models.erase(oldest->key) > 0;
-      ForgetModel(state, *oldest);
+    if (Model* unwanted = OldestUnwanted(state)) {
+      Forget(turn, *unwanted, absl::StrCat("makes room for ", key.ToString()));
     }
   }
   return EnsureModel(state, key);
+}
+
+void NoteUse(RegistryState& state, Model& model, absl::Time now) {
+  model.last_used = now;
+  if (state.forgets_at == absl::InfiniteFuture()) {
+    SetForgetsAt(state, now + state.limits.forget_after);
+  }
+}
+
+absl::Status CanForget(const RegistryState& state, const ModelKey& key) {
+  const Model* model = FindModel(state, key);
+  if (model == nullptr) {
+    return absl::NotFoundError(absl::StrCat("the server knows no ", key.ToString()));
+  }
+  if (MayComeBack(state)) {
+    return absl::UnavailableError(
+        "the server has restarted, and ranks that held something may still come back");
+  }
+  if (model->groups.empty()) return absl::OkStatus();
+  std::vector<std::string> names;
+  for (const auto& [name, group] : model->groups) {
+    if (names.size() < kMaxGroupsNamed) names.push_back(name);
+  }
+  const size_t more = model->groups.size() - names.size();
+  return absl::FailedPreconditionError(
+      absl::StrCat(key.ToString(), " is in use by ", absl::StrJoin(names, ", "),
+                   more == 0 ? "" : absl::StrCat(" and ", more, " more"),
+                   ": it can be forgotten once they have left"));
+}
+
+void Forget(Turn& turn, const ModelKey& key) {
+  Forget(turn, *FindModel(turn.state, key), "on command");
+}
+
+void ForgetUnused(Turn& turn) {
+  RegistryState& state = turn.state;
+  absl::Time next = absl::InfiniteFuture();
+  std::vector<Model*> unused;
+  for (auto& [key, model] : state.models) {
+    if (IsWanted(model)) continue;
+    const absl::Time due = model.last_used + state.limits.forget_after;
+    if (due <= turn.now && !MayComeBack(state)) {
+      unused.push_back(&model);
+    } else {
+      next = std::min(next, std::max(due, turn.now + kForgettingPause));
+    }
+  }
+  for (Model* model : unused) {
+    Forget(turn, *model,
+           absl::StrCat("unused for ", absl::FormatDuration(turn.now - model->last_used)));
+  }
+  SetForgetsAt(state, next);
 }
 
 }  // namespace th::registry

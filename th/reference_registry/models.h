@@ -1,9 +1,10 @@
-// Room for one more model: a run that has ended leaves its durable record behind, and the oldest of
-// those makes room when the server is full.
+// Which models the server knows. A run that has ended leaves its durable record behind: it goes when
+// somebody says so, when nobody has used it for long, and the oldest when the server is full.
 #ifndef TH_REFERENCE_REGISTRY_MODELS_H_
 #define TH_REFERENCE_REGISTRY_MODELS_H_
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "th/registry_state/state.h"
 #include "th/registry_state/turn.h"
 
@@ -15,6 +16,18 @@ absl::Status HasRoomForModel(const RegistryState& state, const ModelKey& key);
 // The model with that key; HasRoomForModel was OK. A new one takes the place of the one whose
 // newest version is the oldest, if need be.
 Model& TakeModel(Turn& turn, const ModelKey& key);
+
+// The model is in use at this moment, which may be the last one.
+void NoteUse(RegistryState& state, Model& model, absl::Time now);
+
+// NOT_FOUND: there is none. UNAVAILABLE: ranks may still come back after a restart.
+// FAILED_PRECONDITION naming the groups that it has.
+absl::Status CanForget(const RegistryState& state, const ModelKey& key);
+// CanForget was OK. Pins and retention policies go too.
+void Forget(Turn& turn, const ModelKey& key);
+// When forgets_at has come: models without groups, pins and retention policies go that have been
+// unused for limits.forget_after.
+void ForgetUnused(Turn& turn);
 
 }  // namespace th::registry
 

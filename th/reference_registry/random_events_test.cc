@@ -52,9 +52,11 @@ struct Verdict {
   }
 };
 
-// Every other fleet has room for so few versions that old ones must make room all the time.
+// Every other fleet has room for so few versions that old ones must make room all the time; every
+// fifth one's model is forgotten as soon as nobody uses it.
 RegistryLimits LimitsOf(uint32_t seed) {
   RegistryLimits limits;
+  if (seed % 5 == 2) limits.forget_after = absl::Seconds(5);
   if (seed % 2 == 1) limits.max_versions_per_model = 3;
   return limits;
 }
@@ -91,8 +93,10 @@ class Fleet {
     } else if (choice < 92) {
       agent.rank.Say(Leave{});
       agent.member = agent.online = false;
-    } else if (choice < 94) {
+    } else if (choice < 93) {
       RollBackSomewhere();
+    } else if (choice < 94) {
+      LeaveAndHaveTheModelForgotten();
     } else if (choice < 96) {
       RestartServer();
     } else {
@@ -181,6 +185,19 @@ class Fleet {
     RunCommand command{.idempotency_key = absl::StrCat("k", random_())};
     command.command =
         RollBack{.to = VersionSequence::Of(Epoch(1 + Pick(hub_.epoch().value)), 1 + Pick(5))};
+    hub_.Command(command);
+  }
+
+  // Those who are offline come back later, to a server that knows nothing of what they held.
+  void LeaveAndHaveTheModelForgotten() {
+    for (Agent& agent : agents_) {
+      if (!agent.online) continue;
+      agent.rank.Say(Leave{});
+      agent.member = agent.online = false;
+    }
+    if (Pick(2) == 0) hub_.Advance(RegistryLimits().lease);
+    RunCommand command{.idempotency_key = absl::StrCat("k", random_())};
+    command.command = th::Forget{};
     hub_.Command(command);
   }
 

@@ -10,6 +10,7 @@
 #include "th/reference_registry/buffer_registration.h"
 #include "th/reference_registry/copy_release.h"
 #include "th/reference_registry/membership.h"
+#include "th/reference_registry/models.h"
 #include "th/reference_registry/publishing.h"
 #include "th/reference_registry/retention.h"
 #include "th/reference_registry/transactions.h"
@@ -538,6 +539,7 @@ void BeginEpoch(RegistryState& state, const RegistryStart& start) {
     model.durable = durable;
     AddHighWaterVersion(model);
     ExpectExpiry(state, model);
+    NoteUse(state, model, start.now);
   }
   if (start.recovering) OpenWindows(state, start.now);
 }

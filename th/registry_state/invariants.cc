@@ -427,12 +427,13 @@ absl::Status CheckModel(const RegistryState& state, const Model& model) {
 
 // How many deadlines there are, and how many there have to be, of each kind.
 struct DeadlineCount {
-  size_t leases = 0, retries = 0, throughputs = 0, operations = 0, reservations = 0;
+  size_t leases = 0, retries = 0, throughputs = 0, operations = 0, reservations = 0, forgettings = 0;
   friend bool operator==(const DeadlineCount&, const DeadlineCount&) = default;
 };
 
 DeadlineCount DeadlinesOwed(const RegistryState& state) {
-  DeadlineCount owed{.leases = state.workers.size()};
+  DeadlineCount owed{.leases = state.workers.size(),
+                     .forgettings = state.forgets_at != absl::InfiniteFuture()};
   for (const auto& [id, worker] : state.workers) {
     for (const auto& [buffer_id, buffer] : worker->buffers) {
       if (buffer.fill == nullptr) continue;
@@ -454,6 +455,9 @@ Deadline DeadlineOfOwner(const RegistryState& state, const Deadline& deadline) {
     case DeadlineKind::kRecoveryWindow:
     case DeadlineKind::kAdoption:
       return deadline;
+    case DeadlineKind::kForgetting:
+      own.at = state.forgets_at;
+      break;
     case DeadlineKind::kLease:
       own.buffer.worker = deadline.buffer.worker;
       if (const Worker* worker = FindWorker(state, deadline.buffer.worker))
@@ -503,6 +507,7 @@ absl::Status CheckDeadlines(const RegistryState& state) {
     found.throughputs += deadline.kind == DeadlineKind::kThroughput;
     found.operations += deadline.kind == DeadlineKind::kOperation;
     found.reservations += deadline.kind == DeadlineKind::kReservation;
+    found.forgettings += deadline.kind == DeadlineKind::kForgetting;
   }
   const DeadlineCount owed = DeadlinesOwed(state);
   if (found == owed) return absl::OkStatus();
@@ -511,7 +516,8 @@ absl::Status CheckDeadlines(const RegistryState& state) {
       absl::StrCat(found.leases, " of ", owed.leases, " leases, ", found.retries, " of ",
                    owed.retries, " retries, ", found.throughputs, " of ", owed.throughputs,
                    " looks, ", found.operations, " of ", owed.operations, " operations, ",
-                   found.reservations, " of ", owed.reservations, " reservations"));
+                   found.reservations, " of ", owed.reservations, " reservations, ",
+                   found.forgettings, " of ", owed.forgettings, " looks at what is unused"));
 }
 
 }  // namespace

@@ -38,6 +38,7 @@ void MovePastPause(RegistryState& state, absl::Duration pause, absl::Time now) {
     if (replica->reservation.has_value()) replica->reservation->until += pause;
   }
   for (auto& [digest, record] : state.layouts) record.asked_at += pause;
+  state.forgets_at += pause;
   absl::btree_set<Deadline> moved;
   for (Deadline deadline : state.deadlines) {
     deadline.at += pause;

@@ -429,6 +429,9 @@ struct Model {
   // Labels of the published versions; a withdrawn version's label is free.
   absl::flat_hash_map<std::string, VersionSequence> labels;
   std::map<std::string, Group> groups;
+  // When its last group went, a command changed it, or this epoch began; of no meaning while it has
+  // groups.
+  absl::Time last_used = absl::InfinitePast();
   // By form: shards of one form are alike. At most kMaxFormsCompared.
   absl::flat_hash_map<std::string, ComparableThroughputs> throughputs;
   absl::btree_set<ReplicaId>
@@ -465,6 +468,7 @@ enum class DeadlineKind : uint8_t {
   kOperation = 5,       // `operation` of `replica`
   kThroughput = 6,      // of the fill of `buffer`
   kReservation = 7,     // of `replica`
+  kForgetting = 8,      // RegistryState::forgets_at
 };
 struct Deadline {
   absl::Time at;
@@ -509,10 +513,13 @@ struct RegistryState {
   uint64_t layout_bytes = 0;  // the encoded size of those that are here; at most max_layout_bytes
 
   // One lease a worker; one entry a pending operation, a reservation of a site copy, a fill with a
-  // retry, a fill whose throughput is looked at again; and the two of a restart.
+  // retry, a fill whose throughput is looked at again; the two of a restart; and forgets_at.
   absl::btree_set<Deadline> deadlines;
   // When the first pin of each model ends, of those that do.
   std::set<std::pair<absl::Time, ModelKey>> pin_expiries;
+  // When models that nobody wants are looked at: not after the first of them has been unused for
+  // limits.forget_after. Its entry in `deadlines`; infinite: there is none.
+  absl::Time forgets_at = absl::InfiniteFuture();
   absl::btree_set<ReplicaId> waiting_for_recovery;  // their first pending operation waits
   RegistryCounters counters;
 };

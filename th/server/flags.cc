@@ -126,6 +126,23 @@ void AddFlags(CLI::App& app, ServerFlags& flags) {
               "Silence after which a source is a last resort", "half the lease");
   AddDuration(app, "--recovery-window", flags.limits.recovery_window,
               "How long a restarted server waits for workers to announce what they hold");
+  app.add_option_function<std::string>(
+         "--forget-after",
+         [&flags](const std::string& text) {
+           absl::Duration after;
+           const bool good = absl::ParseDuration(text, &after) && after >= absl::ZeroDuration() &&
+                             after < absl::InfiniteDuration();
+           if (!good) {
+             throw CLI::ValidationError(
+                 "--forget-after",
+                 absl::StrCat("'", text, "' is no duration; give one such as 168h, or 0 for never"));
+           }
+           flags.limits.forget_after =
+               after == absl::ZeroDuration() ? absl::InfiniteDuration() : after;
+         },
+         "How long a model without workers, pins and retention policy stays known; 0: never "
+         "forgotten  [168h]")
+      ->type_name("DURATION");
   app.add_option("--max-sources", flags.limits.scheduler.max_sources,
                  "Sources that one reader pulls from at once, where a further one adds an uplink")
       ->check(CLI::Range(1, 64))

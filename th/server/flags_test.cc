@@ -29,7 +29,8 @@ TEST(ServerFlagsTest, EveryFlagIsTaken) {
   const ParsedFlags parsed =
       Parse({"--listen=0.0.0.0:0", "--http", "127.0.0.1:0", "--state-dir=/s", "--port-file=/p",
              "--json", "--lease=7s", "--suspect-after=2s", "--recovery-window=250ms",
-             "--max-sources=3", "--max-readers-per-source=9", "--log-level=warning", "--log-json"});
+             "--max-sources=3", "--max-readers-per-source=9", "--log-level=warning", "--log-json",
+             "--forget-after=48h"});
   EXPECT_FALSE(parsed.exit.has_value());
   EXPECT_EQ(parsed.flags.listen, "0.0.0.0:0");
   EXPECT_EQ(parsed.flags.http, "127.0.0.1:0");
@@ -41,6 +42,7 @@ TEST(ServerFlagsTest, EveryFlagIsTaken) {
   EXPECT_EQ(parsed.flags.limits.lease, absl::Seconds(7));
   EXPECT_EQ(parsed.flags.limits.suspect_after, absl::Seconds(2));
   EXPECT_EQ(parsed.flags.limits.recovery_window, absl::Milliseconds(250));
+  EXPECT_EQ(parsed.flags.limits.forget_after, absl::Hours(48));
   EXPECT_EQ(parsed.flags.limits.scheduler.max_sources, 3u);
   EXPECT_EQ(parsed.flags.limits.scheduler.max_readers_per_source, 9u);
   EXPECT_EQ(parsed.flags.limits.scheduler.policy, SchedulerPolicy::kNearest);
@@ -58,6 +60,10 @@ TEST(ServerFlagsTest, AFlagThatTakesNoValueIsGivenNone) {
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(Parse({"--json=3"}).exit, ServerExit::kUsage);
   EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("--json: takes no value"));
+}
+
+TEST(ServerFlagsTest, ModelsMayBeKeptForEver) {
+  EXPECT_EQ(Parse({"--forget-after=0"}).flags.limits.forget_after, absl::InfiniteDuration());
 }
 
 TEST(ServerFlagsTest, AnIntegerIsDecimal) {
@@ -110,6 +116,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadFlag{"--lease=5", "--lease: '5' is no duration"}, BadFlag{"--lease=-1s", "-1s"},
         BadFlag{"--lease=1ms", "1ms is too short: give at least 500ms"},
         BadFlag{"--lease=0s", "no duration above zero"}, BadFlag{"--lease=inf", "inf"},
+        BadFlag{"--forget-after=7", "'7' is no duration"}, BadFlag{"--forget-after=-1h", "-1h"},
         BadFlag{"--max-sources=0", "--max-sources"}, BadFlag{"--log-level=loud", "--log-level"},
         BadFlag{"--end-with-parent=abc", "in range 1 to 2147483647"},
         BadFlag{"--end-with-parent=0", "in range 1 to 2147483647"},

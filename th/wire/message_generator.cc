@@ -151,7 +151,7 @@ RecentEvents MessageGenerator::MakeEvents() {
 }
 
 RunCommand MessageGenerator::MakeRunCommand() {
-  switch (Below(4)) {
+  switch (Below(5)) {
     case 0:
       return {Name(), RollBack{MakeSelector()}};
     case 1:
@@ -159,8 +159,10 @@ RunCommand MessageGenerator::MakeRunCommand() {
     case 2:
       return {Name(), PinVersion{MakeSelector(), Text(),
                                  Coin() ? SomeDuration() : absl::InfiniteDuration(), MaybeName()}};
-    default:
+    case 3:
       return {Name(), ReleasePin{MakeSelector(), Text(), MaybeName()}};
+    default:
+      return {Name(), Forget{}};
   }
 }
 

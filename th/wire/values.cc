@@ -80,6 +80,7 @@ struct CommandToProto {
     out.mutable_release_pin()->set_owner(CleanText(command.owner, kMaxNameBytes));
     out.mutable_release_pin()->set_form(command.form);
   }
+  void operator()(const Forget&) const { out.mutable_forget(); }
 };
 
 // Moves a decoded alternative into the variant.
@@ -400,6 +401,9 @@ absl::StatusOr<RunCommand> FromProto(const pb::RunCommand& in) {
       break;
     case pb::RunCommand::kReleasePin:
       TakeCommand(reader, "release_pin", FromProto(in.release_pin()), out.command);
+      break;
+    case pb::RunCommand::kForget:
+      out.command = Forget{};
       break;
     case pb::RunCommand::COMMAND_NOT_SET:
       reader.Check(false, "command", "is missing or unknown");

@@ -177,6 +177,17 @@ class Controller:
         """As release, for event loops."""
         await self._release(version, owner, form).run_async()
 
+    def _forget(self) -> Operation:
+        return self._start(lib.th_forget_start)
+
+    def forget(self) -> None:
+        """The server's record of the model goes: its versions, pins and policies. FailedPrecondition: groups use it."""
+        self._forget().run()
+
+    async def forget_async(self) -> None:
+        """As forget, for event loops."""
+        await self._forget().run_async()
+
 
 def _connect(server: Optional[str], run: Optional[str], model: Optional[str], timeout: float) -> tuple:
     server, run, model = (given_or_environment(name, value or None)
