@@ -8,6 +8,7 @@ the seconds since the start.
 """
 
 import argparse
+import collections
 import datetime
 import http.server
 import json
@@ -20,7 +21,8 @@ from typing import Callable, NamedTuple
 PAGE = pathlib.Path(__file__).resolve().parent.parent.parent / "th" / "server" / "page" / "page.html"
 EPOCH = 28452946
 BEGAN = datetime.datetime(2026, 11, 26, 18, 30, tzinfo=datetime.timezone.utc)
-GB = 10**9
+# The bytes of a version.
+WHOLE = 61 * 10**9
 # The seconds that a fill takes on average; single ones take between 0.6 and 1.4 times as long.
 FILL_S = 12.0
 RANKS = 2
@@ -33,8 +35,54 @@ def time_text(seconds: float) -> str:
     return (BEGAN + datetime.timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
 
 
+def replica(**fields) -> dict:
+    """A replica that holds all its bytes and does nothing."""
+    known = {
+        "buffer": "weights",
+        "form": "hf",
+        "role": "primary",
+        "state": "complete",
+        "publisher": False,
+        "ranks": RANKS,
+        "connected": RANKS,
+        "bytes": WHOLE,
+        "held": fields.get("bytes", WHOLE),
+        "site": "",
+        "rack": "",
+        "hosts": [],
+        "readers": 0,
+        "sources": [],
+        "transports": [],
+        "operation": "",
+        "operation_s": 0,
+        "event": "",
+    }
+    return {**known, **fields}
+
+
+def version(number: str, label: str, **fields) -> dict:
+    known = {"bytes": WHOLE, "published": True, "withdrawn": False, "lost": False, "pins": 0}
+    return {"number": number, "label": label, **known, **fields}
+
+
+def model(run: str, name: str, versions: list[dict], replicas: list[dict], **fields) -> dict:
+    known = {"keep_latest": 2, "left_out": 0, "stall_s": {}, "received_bytes": 0, "copies_sent": 0.0}
+    return {"run": run, "model": name, "versions": versions, "replicas": replicas, **known, **fields}
+
+
+def event(at_s: float, kind: str, id_: str, who: str, what: str, **fields) -> dict:
+    known = {"n": round(at_s * 1000), "time": time_text(at_s), "run": "r1", "model": "m"}
+    return {**known, "kind": kind, "id": id_, "who": who, "what": what, **fields}
+
+
+def state(now_s: float, models: list[dict], events: list[dict], **server) -> dict:
+    known = {"address": "10.0.0.1:7077", "version": "0.1 fake", "epoch": EPOCH, "uptime_s": round(now_s, 3)}
+    known.update(time=time_text(now_s), workers=sum(r["ranks"] for m in models for r in m["replicas"]), recovering=False)
+    return {"server": {**known, **server}, "models": models, "events": events}
+
+
 class Fill(NamedTuple):
-    """One update of one rollout. Fills are numbered through all sweeps."""
+    """One update of one rollout. Fills are numbered through all sweeps; the times are those since the fleet's start."""
 
     index: int
     began_s: float
@@ -45,54 +93,51 @@ class Fill(NamedTuple):
 
 
 class Fleet:
-    """`picture(now_s)` is the state.json of a fleet that started `now_s` seconds ago."""
+    """`picture(now_s)` is the state.json of a fleet that started `now_s` seconds ago.
 
-    def __init__(self, replicas: int, fills: int, seed: int, run: str = "r1", model: str = "qwen3-30b") -> None:
-        if replicas < 2 or fills < 0:
-            raise ValueError("a fleet has at least a trainer and a rollout, and no negative number of fills")
+    Fill i is of rollout i modulo the rollouts; the first sweep lies before the start, so that all hold something.
+    """
+
+    def __init__(self, replicas: int, fills: int, seed: int) -> None:
+        if replicas < 2 or fills < 1:
+            raise ValueError("a fleet has at least two replicas, of which one publishes, and one fill")
         self.rollouts = replicas - 1
         self.fills = min(fills, self.rollouts)
+        # Between the beginnings of two fills: so that about as many are under way as were asked for.
+        self.interval_s = FILL_S / self.fills
         self.seed = seed
-        self.run, self.model = run, model
         self.sites = ["eu-west", "us-east", "us-west"][: 1 + (replicas > 8) + (replicas > 300)]
         self.racks = max(2, min(8, replicas // 12))
-        self.bytes = 61 * GB
+
+    def draw(self, what: str, number: int) -> random.Random:
+        return random.Random("%d %s %d" % (self.seed, what, number))
 
     # What happens when -------------------------------------------------------------------------
 
-    def interval_s(self) -> float:
-        """Between the beginnings of two fills: so that about as many are under way as were asked for."""
-        return FILL_S / self.fills
-
     def fill(self, index: int) -> Fill:
-        draw = random.Random("%d fill %d" % (self.seed, index))
-        return Fill(index, index * self.interval_s(), FILL_S * draw.uniform(0.6, 1.4))
+        duration_s = FILL_S * self.draw("fill", index).uniform(0.6, 1.4)
+        return Fill(index, (index - self.rollouts) * self.interval_s, duration_s)
 
     def begun(self, now_s: float) -> int:
-        """How many fills have begun; one sweep, the first, lies before the start."""
-        sweep_s = self.rollouts * self.interval_s() if self.fills else 0.0
-        return self.rollouts + int((now_s + sweep_s) / self.interval_s()) - self.rollouts if self.fills else self.rollouts
-
-    def clock_s(self, now_s: float) -> float:
-        """The time on the scale of the fills' beginnings."""
-        return now_s + (self.rollouts * self.interval_s() if self.fills else 0.0)
+        """How many fills have begun."""
+        return self.rollouts + int(now_s / self.interval_s)
 
     def sweep(self, index: int) -> int:
         return index // self.rollouts
 
     def place(self, rollout: int) -> tuple[str, str]:
-        draw = random.Random("%d place %d" % (self.seed, rollout))
+        draw = self.draw("place", rollout)
         return draw.choice(self.sites), "rack-%d" % (1 + draw.randrange(self.racks))
 
     def sources(self, fill: Fill) -> list[list]:
-        """Up to two groups that this sweep has reached before, near ones first; else the trainer."""
+        """Up to two groups of the reader's site that this sweep has reached before; else the trainer."""
         site = self.place(fill.index % self.rollouts)[0]
         first = self.sweep(fill.index) * self.rollouts
-        before = range(max(first, fill.index - 3 * self.fills), fill.index)
-        near = [i for i in before if self.place(i % self.rollouts)[0] == site and fill.index - i > self.fills // 2]
+        before = range(max(first, fill.index - 3 * self.fills), fill.index - self.fills // 2)
+        near = [i for i in before if self.place(i % self.rollouts)[0] == site and not self.is_idle(i % self.rollouts)]
         if not near:
             return [["trainer", RANKS]]
-        draw = random.Random("%d sources %d" % (self.seed, fill.index))
+        draw = self.draw("sources", fill.index)
         chosen = draw.sample(near, min(len(near), draw.choice([1, 1, 2])))
         return [[self.group(i % self.rollouts), RANKS // len(chosen)] for i in chosen]
 
@@ -102,171 +147,93 @@ class Fleet:
     def group(rollout: int) -> str:
         return "rollout-%d" % rollout
 
-    def version(self, sweep: int) -> tuple[str, str]:
+    @staticmethod
+    def is_idle(rollout: int) -> bool:
+        return rollout % 61 == 23
+
+    @staticmethod
+    def version(sweep: int) -> tuple[str, str]:
         return "%d.%d" % (EPOCH, sweep + 1), "step-%d" % (sweep + 1)
 
-    def event_id(self, index: int) -> str:
+    @staticmethod
+    def event_id(index: int) -> str:
         return "%d-%d" % (EPOCH, 10 + 2 * index)
 
     def picture(self, now_s: float) -> dict:
         begun = self.begun(now_s)
-        newest = self.sweep(begun) if self.fills else 0
-        rollouts = [self.rollout(i, begun, now_s) for i in range(self.rollouts)]
-        readers: dict[str, int] = {}
-        for replica in rollouts:
-            for group, _ in replica["sources"]:
-                readers[group] = readers.get(group, 0) + 1
-        for replica in rollouts:
-            replica["readers"] = readers.get(replica["group"], 0)
-        moved = max(0, begun - self.fills)
-        return {
-            "server": {
-                "address": "10.0.0.1:7077",
-                "version": "0.1 fake",
-                "epoch": EPOCH,
-                "uptime_s": round(now_s, 3),
-                "time": time_text(now_s),
-                "workers": (self.rollouts + 1) * RANKS,
-                "recovering": False,
-            },
-            "models": [
-                {
-                    "run": self.run,
-                    "model": self.model,
-                    "keep_latest": 2,
-                    "left_out": 0,
-                    "versions": self.versions(newest),
-                    "replicas": [self.trainer(newest, readers.get("trainer", 0)), *rollouts],
-                    "stall_s": {
-                        "resolve": 0.02 * moved,
-                        "queue": 0.9 * moved,
-                        "transfer": RANKS * FILL_S * moved,
-                        "verify": 0.4 * moved,
-                        "apply": 1.1 * moved,
-                        "drain": 0.3 * moved,
-                        "failed": 0,
-                    },
-                    "received_bytes": self.bytes * moved,
-                    "copies_sent": float(moved),
-                }
-            ],
-            "events": self.events(begun, now_s),
-        }
-
-    def versions(self, newest: int) -> list[dict]:
-        return [
-            {
-                "number": self.version(sweep)[0],
-                "label": self.version(sweep)[1],
-                "bytes": self.bytes,
-                "published": newest - sweep < 3,
-                "withdrawn": False,
-                "lost": newest - sweep == 2 and sweep % 3 == 0,
-                "pins": int(sweep % 5 == 0),
-            }
-            for sweep in range(newest, max(-1, newest - MOST_VERSIONS), -1)
-        ]
-
-    def replica(self, **fields) -> dict:
-        known = {
-            "buffer": "weights",
-            "form": "hf",
-            "role": "primary",
-            "publisher": False,
-            "ranks": RANKS,
-            "connected": RANKS,
-            "bytes": self.bytes,
-            "held": self.bytes,
-            "readers": 0,
-            "sources": [],
-            "transports": [],
-            "operation": "",
-            "operation_s": 0,
-            "event": "",
-        }
-        return {**known, **fields}
-
-    def trainer(self, newest: int, readers: int) -> dict:
+        newest = self.sweep(begun)
         number, label = self.version(newest)
-        return self.replica(
-            group="trainer",
-            state="published",
-            version=number,
-            label=label,
-            publisher=True,
-            site=self.sites[0],
-            rack="rack-1",
-            hosts=["trainer-0", "trainer-1"],
-            readers=readers,
+        trainer = replica(group="trainer", state="published", version=number, label=label, publisher=True)
+        trainer.update(site=self.sites[0], rack="rack-1", hosts=["trainer-0", "trainer-1"])
+        replicas = [trainer, *(self.rollout(i, begun, now_s) for i in range(self.rollouts))]
+        readers = collections.Counter(group for each in replicas for group, _ in each["sources"])
+        for each in replicas:
+            each["readers"] = readers[each["group"]]
+        moved = begun - self.fills
+        stall_s = {"resolve": 0.02, "queue": 0.9, "transfer": RANKS * FILL_S, "verify": 0.4, "apply": 1.1, "drain": 0.3}
+        the_model = model(
+            "r1",
+            "qwen3-30b",
+            [self.version_row(sweep, newest) for sweep in range(newest, max(-1, newest - MOST_VERSIONS), -1)],
+            replicas,
+            stall_s={**{phase: seconds * moved for phase, seconds in stall_s.items()}, "failed": 0},
+            received_bytes=WHOLE * moved,
+            copies_sent=float(moved),
         )
+        return state(now_s, [the_model], self.events(begun, now_s))
+
+    def version_row(self, sweep: int, newest: int) -> dict:
+        """The newest two are retained; each fifth is pinned, and lost once nobody holds it."""
+        is_pinned, is_old = sweep % 5 == 0, newest - sweep > 1
+        fields = {"withdrawn": is_old and sweep % 5 == 1, "lost": is_old and is_pinned, "pins": int(is_pinned)}
+        return version(*self.version(sweep), **fields)
 
     def rollout(self, rollout: int, begun: int, now_s: float) -> dict:
-        """A rollout's last fill is the last one that has begun of those with its number modulo the rollouts."""
-        index = begun - 1 - (begun - 1 - rollout) % self.rollouts
         site, rack = self.place(rollout)
         fixed = {"group": self.group(rollout), "site": site, "rack": rack, "hosts": ["node-%d" % rollout]}
-        if rollout % 61 == 23:
-            return self.replica(state="idle", version="", label="", bytes=0, held=0, **fixed)
-        if not self.fills:
-            number, label = self.version(0)
-            return self.replica(state="complete", version=number, label=label, **fixed)
-        fill = self.fill(index)
-        number, label = self.version(self.sweep(index))
-        share = fill.share(self.clock_s(now_s))
-        fixed.update(version=number, label=label)
+        if self.is_idle(rollout):
+            return replica(state="idle", version="", label="", bytes=0, **fixed)
+        # The last fill that has begun of those of this rollout.
+        fill = self.fill(begun - 1 - (begun - 1 - rollout) % self.rollouts)
+        fixed["version"], fixed["label"] = self.version(self.sweep(fill.index))
+        share = fill.share(now_s)
         if share < 1.0:
-            return self.replica(
+            return replica(
                 state="filling",
-                held=int(self.bytes * share),
+                held=int(WHOLE * share),
                 sources=self.sources(fill),
                 transports=["ibverbs"] if site == self.sites[0] else ["tcp"],
                 operation="update",
-                operation_s=round(self.clock_s(now_s) - fill.began_s, 3),
-                event=self.event_id(index),
+                operation_s=round(now_s - fill.began_s, 3),
+                event=self.event_id(fill.index),
                 **fixed,
             )
         if rollout % 47 == 11:
-            return self.replica(state="leaving", **fixed)
-        # The next ones of the sweep drain before they fill.
-        state = "draining" if index + self.rollouts - begun < 1 else "complete"
-        return self.replica(state=state, **fixed)
+            return replica(state="leaving", **fixed)
+        # Who comes next drains before it fills.
+        return replica(state="draining" if fill.index + self.rollouts < begun + 2 else "complete", **fixed)
 
     def events(self, begun: int, now_s: float) -> list[dict]:
         """Each fill begins and ends; some give up a source in between."""
         happened = []
-        clock_s = self.clock_s(now_s)
-        for index in range(max(0, begun - MOST_EVENTS), begun if self.fills else 0):
+        for index in range(max(0, begun - MOST_EVENTS), begun):
             fill = self.fill(index)
-            number, label = self.version(self.sweep(index))
-            id_ = self.event_id(index)
-            group = self.group(index % self.rollouts)
+            if self.is_idle(index % self.rollouts):
+                continue
+            id_, group = self.event_id(index), self.group(index % self.rollouts)
+            text = "%s (#%s)" % tuple(reversed(self.version(self.sweep(index))))
             if index % self.rollouts == 0:
-                publication = "%d-%d" % (EPOCH, 9 + 2 * index)
-                happened.append((fill.began_s - 0.01, "published", publication, "trainer", "%s (#%s)" % (label, number)))
-            happened.append((fill.began_s, "update began", id_, group, "to %s (#%s)" % (label, number)))
+                happened.append((fill.began_s - 0.01, "published", "%d-%d" % (EPOCH, 9 + 2 * index), "trainer", text))
+            happened.append((fill.began_s, "update began", id_, group, "to " + text))
             if index % 9 == 4:
-                source = self.sources(fill)[0][0]
                 at_s = fill.began_s + 0.4 * fill.duration_s
+                source = self.sources(fill)[0][0]
                 happened.append((at_s, "source failed", id_, group, "%s: silent for 1.0 s; left" % source))
                 happened.append((at_s + 0.05, "re-routed", id_, group, "to trainer"))
-            ended_s = fill.began_s + fill.duration_s
-            what = "%s (#%s) after %.1fs" % (label, number, fill.duration_s)
-            happened.append((ended_s, "update moved", id_, group, what))
-        began_s = clock_s - now_s  # of the server
-        past = sorted(event for event in happened if began_s <= event[0] <= clock_s)
-        return [
-            {
-                "n": int(at_s * 1000),
-                "time": time_text(at_s - began_s),
-                "kind": kind,
-                "id": id_,
-                "run": self.run,
-                "model": self.model,
-                "who": who,
-                "what": what,
-            }
-            for at_s, kind, id_, who, what in past[-MOST_EVENTS:]
-        ]
+            after = " after %.1fs" % fill.duration_s
+            happened.append((fill.began_s + fill.duration_s, "update moved", id_, group, text + after))
+        past = sorted(each for each in happened if 0 <= each[0] <= now_s)
+        return [event(*each, model="qwen3-30b") for each in past[-MOST_EVENTS:]]
 
 
 class PageServer:
@@ -302,7 +269,10 @@ class PageServer:
                 self.send_header("Content-Type", kind)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
-                self.wfile.write(body)
+                try:
+                    self.wfile.write(body)
+                except ConnectionError:
+                    pass  # the page was closed meanwhile
 
             def log_message(self, *_) -> None:
                 pass
