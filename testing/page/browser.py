@@ -67,9 +67,9 @@ class Browser:
         # Chromium's sandbox does not start as root, and containers often have a small /dev/shm.
         arguments = ["--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--hide-scrollbars"]
         arguments.append("--user-data-dir=" + self._folder + "/profile")
-        options = {"goog:chromeOptions": {"args": arguments}, "goog:loggingPrefs": {"browser": "ALL"}}
-        answer = self._request("POST", "/session", {"capabilities": {"alwaysMatch": {"browserName": "chrome", **options}}})
-        return answer["sessionId"]
+        wanted = {"browserName": "chrome", "goog:chromeOptions": {"args": arguments}}
+        wanted["goog:loggingPrefs"] = {"browser": "ALL"}
+        return self._request("POST", "/session", {"capabilities": {"alwaysMatch": wanted}})["sessionId"]
 
     def _call(self, method: str, path: str, body: dict | None = None):
         return self._request(method, "/session/" + self._session + path, body)
@@ -101,7 +101,8 @@ class Browser:
         return [entry["message"] for entry in self._call("POST", "/se/log", {"type": "browser"})]
 
     def resize(self, width: int, height: int) -> None:
-        self.devtools("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.devtools("Emulation.setDeviceMetricsOverride", **size)
 
     def prefer(self, scheme: str) -> None:
         """`scheme` is light or dark."""

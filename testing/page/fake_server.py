@@ -77,7 +77,8 @@ def event(at_s: float, kind: str, id_: str, who: str, what: str, **fields) -> di
 
 def state(now_s: float, models: list[dict], events: list[dict], **server) -> dict:
     known = {"address": "10.0.0.1:7077", "version": "0.1 fake", "epoch": EPOCH, "uptime_s": round(now_s, 3)}
-    known.update(time=time_text(now_s), workers=sum(r["ranks"] for m in models for r in m["replicas"]), recovering=False)
+    workers = sum(each["ranks"] for m in models for each in m["replicas"])
+    known.update(time=time_text(now_s), workers=workers, recovering=False)
     return {"server": {**known, **server}, "models": models, "events": events}
 
 
