@@ -19,6 +19,7 @@ void AddRollBackCommand(CLI::App* app, ExitStatus* exit);
 void AddRetentionCommands(CLI::App* app, ExitStatus* exit);  // retain, pin, release
 void AddForgetCommand(CLI::App* app, ExitStatus* exit);
 void AddWaitCommand(CLI::App* app, ExitStatus* exit);
+void AddConfigCommand(CLI::App* app, ExitStatus* exit);
 void AddDoctorCommand(CLI::App* app, ExitStatus* exit);
 void AddBenchCommand(CLI::App* app, ExitStatus* exit);
 void AddSimulateCommand(CLI::App* app, ExitStatus* exit);

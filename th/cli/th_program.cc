@@ -8,6 +8,7 @@
 #include "CLI/CLI.hpp"
 #include "th/cli/commands.h"
 #include "th/cli/live/live_commands.h"
+#include "th/client_flags/config_file.h"
 #include "th/command_line/process_setup.h"
 #include "th/command_line/reporter.h"
 #include "th/command_line/run_command_line.h"
@@ -64,12 +65,13 @@ int RunTh(int argc, char** argv) {
   app.set_version_flag("--version", "th " + BuildVersion());
   app.require_subcommand(1);
   app.footer(kFooter);
+  AddConfigFile(&app);
   ExitStatus exit = ExitStatus::kOk;
   for (const auto add :
        {&AddDemoCommand, &AddListCommand, &AddDescribeCommand, &AddPullCommand, &AddAttachCommand,
         &AddVerifyCommand, &AddRollBackCommand, &AddTopCommand, &AddEventsCommand, &AddWaitCommand,
-        &AddRetentionCommands, &AddForgetCommand, &AddDoctorCommand, &AddBenchCommand, &AddSimulateCommand,
-        &AddHelpCommand}) {
+        &AddConfigCommand, &AddRetentionCommands, &AddForgetCommand, &AddDoctorCommand,
+        &AddBenchCommand, &AddSimulateCommand, &AddHelpCommand}) {
     add(&app, &exit);
   }
   return RunCommandLine(&app, argc, argv, &exit, UsageErrorAsJson(argc, argv));

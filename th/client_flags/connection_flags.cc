@@ -116,8 +116,8 @@ std::string InFlags(absl::string_view text) {
   return reported;
 }
 
-// The same check of a flag that may come from the environment: whoever gave no flag is told where
-// the value comes from.
+// The same check of a flag that may come from the environment or a file (config_file.h): whoever
+// gave no flag is told where the value comes from.
 CLI::Validator OrOf(const std::string& variable, CLI::Validator check) {
   const std::string shown = check.get_description();
   return CLI::Validator(
@@ -125,7 +125,8 @@ CLI::Validator OrOf(const std::string& variable, CLI::Validator check) {
         std::string why = check(text);
         const char* const set = std::getenv(variable.c_str());
         if (!why.empty() && set != nullptr && set == text) {
-          absl::StrAppend(&why, " (the environment sets ", variable, " to it)");
+          absl::StrAppend(&why, " (", variable,
+                          " of the environment, or the file of settings; th config says which)");
         }
         return why;
       },

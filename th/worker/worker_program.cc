@@ -1,6 +1,7 @@
 #include "th/worker/worker_program.h"
 
 #include "CLI/CLI.hpp"
+#include "th/client_flags/config_file.h"
 #include "th/command_line/exit_status.h"
 #include "th/command_line/process_setup.h"
 #include "th/command_line/run_command_line.h"
@@ -26,6 +27,7 @@ int RunWorkerProgram(int argc, char** argv) {
   app.set_version_flag("--version", "tensorhub_worker " + BuildVersion());
   app.require_subcommand(1);
   app.footer(kFooter);
+  AddConfigFile(&app);
   ExitStatus exit = ExitStatus::kOk;
   AddPublishCommand(&app, &exit);
   AddFollowCommand(&app, &exit);

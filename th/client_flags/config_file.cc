@@ -1,0 +1,160 @@
+#include "th/client_flags/config_file.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "th/client_flags/connection_flags.h"
+
+namespace th {
+namespace {
+
+constexpr char kFileVariable[] = "TH_CONFIG";
+constexpr char kFileOfHost[] = "/etc/tensorhub/config.toml";
+constexpr char kFileInFolder[] = "tensorhub/config.toml";
+
+std::vector<Setting> AllSettings() {
+  const ConnectionFlags preset;
+  return {{.name = "server", .variable = "TH_SERVER", .preset = preset.server},
+          {.name = "run", .variable = "TH_RUN", .preset = preset.run},
+          {.name = "model", .variable = "TH_MODEL", .preset = preset.model}};
+}
+
+// Empty: the variable is not set, or empty, which counts as that.
+std::string Variable(const std::string& name) {
+  const char* const value = std::getenv(name.c_str());
+  return value == nullptr ? "" : value;
+}
+
+// "server, run, model".
+std::string NamesOf(const std::vector<Setting>& settings) {
+  return absl::StrJoin(settings, ", ", [](std::string* out, const Setting& setting) {
+    absl::StrAppend(out, setting.name);
+  });
+}
+
+absl::Status Take(const CLI::ConfigItem& item, std::vector<Setting>& settings) {
+  const auto found = std::find_if(settings.begin(), settings.end(), [&](const Setting& setting) {
+    return setting.name == item.fullname();
+  });
+  if (found == settings.end()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", item.fullname(), "' is no setting; it may set ", NamesOf(settings)));
+  }
+  if (item.inputs.size() != 1 || item.inputs[0].empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(item.name, " takes one value, as in ", item.name,
+                                                   " = \"", found->preset, "\""));
+  }
+  if (!found->in_file.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(item.name, " is set twice"));
+  }
+  found->in_file = item.inputs[0];
+  return absl::OkStatus();
+}
+
+// Entries of `[section]` come between two of these, which say nothing themselves.
+bool IsMark(const CLI::ConfigItem& item) { return item.name == "++" || item.name == "--"; }
+
+// NOT_FOUND, or UNKNOWN with the system's word.
+absl::StatusOr<std::string> ReadText(const std::string& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  if (file && text << file.rdbuf()) return text.str();
+  if (file && file.peek() == std::ifstream::traits_type::eof() && errno != EISDIR) return "";
+  const std::string why = absl::StrCat(path, ": ", std::strerror(errno));
+  return errno == ENOENT ? absl::NotFoundError(why) : absl::UnknownError(why);
+}
+
+std::vector<std::string> UsualPlaces() {
+  std::vector<std::string> places;
+  const std::string folder = Variable("XDG_CONFIG_HOME"), home = Variable("HOME");
+  if (!folder.empty()) {
+    places.push_back(absl::StrCat(folder, "/", kFileInFolder));
+  } else if (!home.empty()) {
+    places.push_back(absl::StrCat(home, "/.config/", kFileInFolder));
+  }
+  places.push_back(kFileOfHost);
+  return places;
+}
+
+}  // namespace
+
+absl::StatusOr<ConfigFile> ParseConfigFile(const std::string& path, const std::string& text) {
+  ConfigFile file{.path = path, .settings = AllSettings()};
+  std::istringstream lines(text);
+  // The library reports by exceptions; they end here.
+  try {
+    for (const CLI::ConfigItem& item : CLI::ConfigTOML().from_config(lines)) {
+      if (IsMark(item)) continue;
+      if (const absl::Status taken = Take(item, file.settings); !taken.ok()) {
+        return absl::Status(taken.code(), absl::StrCat(path, ": ", taken.message()));
+      }
+    }
+  } catch (const std::exception& error) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": ", error.what()));
+  }
+  return file;
+}
+
+absl::StatusOr<ConfigFile> ReadConfigFile() {
+  const ConfigFile none{.settings = AllSettings()};
+  if (const char* const named = std::getenv(kFileVariable); named != nullptr) {
+    if (*named == '\0') return none;
+    const absl::StatusOr<std::string> text = ReadText(named);
+    if (text.ok()) return ParseConfigFile(named, *text);
+    return absl::Status(
+        text.status().code(),
+        absl::StrCat(text.status().message(), " (the environment sets ", kFileVariable, " to it)"));
+  }
+  for (const std::string& path : UsualPlaces()) {
+    const absl::StatusOr<std::string> text = ReadText(path);
+    if (text.ok()) return ParseConfigFile(path, *text);
+    if (!absl::IsNotFound(text.status())) return text.status();
+  }
+  return none;
+}
+
+void SetEnvironmentFrom(const ConfigFile& file) {
+  for (const Setting& setting : file.settings) {
+    if (setting.in_file.empty() || !Variable(setting.variable).empty()) continue;
+    setenv(setting.variable.c_str(), setting.in_file.c_str(), /*overwrite=*/1);
+  }
+}
+
+std::vector<SettingInForce> SettingsInForce(const ConfigFile& file) {
+  std::vector<SettingInForce> in_force;
+  for (const Setting& setting : file.settings) {
+    const std::string variable = Variable(setting.variable);
+    const bool of_file =
+        !setting.in_file.empty() && (variable.empty() || variable == setting.in_file);
+    if (of_file) {
+      in_force.push_back({setting.name, setting.in_file, file.path});
+    } else if (!variable.empty()) {
+      in_force.push_back({setting.name, variable, setting.variable});
+    } else {
+      in_force.push_back({setting.name, setting.preset, "default"});
+    }
+  }
+  return in_force;
+}
+
+void AddConfigFile(CLI::App* app) {
+  app->preparse_callback([](size_t) {
+    const absl::StatusOr<ConfigFile> file = ReadConfigFile();
+    if (!file.ok()) {
+      throw CLI::ParseError("ConfigError", std::string(file.status().message()),
+                            CLI::ExitCodes::ConfigError);
+    }
+    SetEnvironmentFrom(*file);
+  });
+}
+
+}  // namespace th
