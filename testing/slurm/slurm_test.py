@@ -6,15 +6,21 @@ Started by testing/slurm/run, which installs Slurm, builds the binaries and name
 import json
 import os
 import pathlib
+import shlex
 import shutil
 import struct
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
-SCRIPTS = HERE.parent.parent / "tools" / "slurm"
+CHECKOUT = HERE.parent.parent
+sys.path.insert(0, str(CHECKOUT))
+from docs import commands  # pylint: disable=wrong-import-position
+
+SCRIPTS = CHECKOUT / "tools" / "slurm"
 # Slurm notices a node that failed after 10 s, and starts a job again some seconds later.
 PATIENCE_S = 120
 POLL_S = 0.1
@@ -66,6 +72,11 @@ class Cluster:
         if done.returncode != 0:
             raise AssertionError("%s: status %d\n%s" % (" ".join(arguments), done.returncode, done.stdout))
         return done.stdout
+
+    @property
+    def head_command(self) -> str:
+        """The words of a shell that run what follows them on the head node."""
+        return "%s exec" % (HERE / "mini_slurm.sh")
 
     def head(self, *command: str, **environment: str) -> str:
         return self._mini("exec", *command, **environment)
@@ -208,6 +219,30 @@ class SlurmTest(unittest.TestCase):
         # Only one process is the rollout, the one that Slurm started last.
         described = self.cluster.th("describe", "rollout-%s-0" % self.rollouts)
         self.assertIn("step-2", described)
+
+
+class PageTest(unittest.TestCase):
+    """docs/slurm.md as a reader follows it, on the head node."""
+
+    def test_its_commands_do_what_it_says(self) -> None:
+        cluster = Cluster()
+        self.addCleanup(cluster.close)
+        write_checkpoint(cluster.folder / "qwen3-8b", 1)
+
+        def adapt(script: str) -> str:
+            here = script.replace("/shared/me/run-7", str(cluster.shared))
+            here = here.replace("/shared/models", str(cluster.folder))
+            here = here.replace("/shared/tensorhub/bin", os.environ["TENSORHUB_BIN"])
+            return "%s bash -euo pipefail -c %s" % (cluster.head_command, shlex.quote(here))
+
+        # The page's links into the checkout hold; what jobs print goes into the folder where they were submitted.
+        (cluster.shared / "tools").symlink_to(CHECKOUT / "tools")
+        page = (CHECKOUT / "docs" / "slurm.md").read_text(encoding="utf-8")
+        environment = dict(cluster.environment, PREEMPT_GRACE="2s")
+        try:
+            commands.Reader(cluster.shared, environment, adapt).follow(page)
+        except commands.PageError as error:
+            self.fail("%s\n%s" % (error, cluster.explain()))
 
 
 if __name__ == "__main__":
