@@ -22,11 +22,14 @@
 #include "th/server/descriptors.h"
 #include "th/server/http_listener.h"
 #include "th/server/listen_address.h"
+#include "th/server/metrics_text.h"
+#include "th/server/page/page.h"
 #include "th/server/process_figures.h"
 #include "th/server/reference_service.h"
 #include "th/server/registry_loop.h"
 #include "th/server/server_metrics.h"
-#include "th/server/status_page.h"
+#include "th/server/state_json.h"
+#include "th/server/status_snapshot.h"
 #include "th/server/steady_clock.h"
 #include "th/status/status_macros.h"
 #include "th/wire/grpc_callback_queue.h"
@@ -52,7 +55,12 @@ constexpr int kMaxStreamsOfConnection = 256;
 // How long the status page waits for the loop.
 constexpr absl::Duration kStatusTimeout = absl::Seconds(1);
 // The newest ones that the page for people shows.
-constexpr size_t kEventsOnPage = 50;
+constexpr size_t kEventsOnPage = 300;
+// However many look at the page, the loop is asked for its whole state once in this time, and takes
+// at most one part in kStateLastsTimesItsCost of its time for that.
+constexpr absl::Duration kStateLasts = absl::Seconds(1);
+constexpr int kStateLastsTimesItsCost = 20;
+const HttpResponse kNotServing = {.status = 503, .body = "not serving\n"};
 
 int Milliseconds(absl::Duration duration) {
   return static_cast<int>(absl::ToInt64Milliseconds(duration));
@@ -116,7 +124,13 @@ struct Server::Impl {
   // nullopt: the loop does not answer in time, or has failed.
   enum class Wanted { kCounters, kFigures, kCatalog };  // each beside the counters
   std::optional<StatusSnapshot> TakeSnapshot(Wanted wanted);
+  // The answers of the HTTP listener, on its thread.
   HttpResponse Page(const std::string& path);
+  HttpResponse State();
+  HttpResponse Metrics();
+  HttpResponse Health();
+  // Fills in what the registry does not know.
+  void Describe(StatusSnapshot& snapshot) const;
 
   const std::string software;
   const size_t stream_memory_bytes;
@@ -136,6 +150,9 @@ struct Server::Impl {
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections;
   std::unique_ptr<grpc::Server> grpc_server;
   std::unique_ptr<ConnectionAcceptor> acceptor;  // feeds `connections`
+  // The last answer to /state.json, and until when it is given again; the HTTP listener's own.
+  HttpResponse state;
+  absl::Time state_until = absl::InfinitePast();
   std::unique_ptr<HttpListener> http;
   std::atomic<bool> shutting_down{false};
 };
@@ -224,29 +241,49 @@ std::optional<StatusSnapshot> Server::Impl::TakeSnapshot(Wanted wanted) {
 }
 
 HttpResponse Server::Impl::Page(const std::string& path) {
-  if (path != "/" && path != "/metrics" && path != "/healthz") {
-    return {.status = 404, .body = "there are /, /metrics and /healthz\n"};
+  if (path == "/") {
+    return {.content_type = "text/html; charset=utf-8", .body = std::string(PageForPeople())};
   }
-  const Wanted wanted = path == "/"          ? Wanted::kCatalog
-                        : path == "/metrics" ? Wanted::kFigures
-                                             : Wanted::kCounters;
-  std::optional<StatusSnapshot> snapshot = TakeSnapshot(wanted);
-  if (!snapshot.has_value()) return {.status = 503, .body = "not serving\n"};
-  if (path == "/healthz" && DescriptorsShort()) {
+  if (path == "/state.json") return State();
+  if (path == "/metrics") return Metrics();
+  if (path == "/healthz") return Health();
+  return {.status = 404, .body = "there are /, /state.json, /metrics and /healthz\n"};
+}
+
+HttpResponse Server::Impl::State() {
+  const absl::Time began = clock.Now();
+  if (began < state_until) return state;
+  std::optional<StatusSnapshot> snapshot = TakeSnapshot(Wanted::kCatalog);
+  if (!snapshot.has_value()) return kNotServing;
+  Describe(*snapshot);
+  state = {.content_type = "application/json", .body = RenderStateJson(*snapshot)};
+  const absl::Time ended = clock.Now();
+  state_until = ended + std::max(kStateLasts, kStateLastsTimesItsCost * (ended - began));
+  return state;
+}
+
+HttpResponse Server::Impl::Metrics() {
+  std::optional<StatusSnapshot> snapshot = TakeSnapshot(Wanted::kFigures);
+  if (!snapshot.has_value()) return kNotServing;
+  Describe(*snapshot);
+  snapshot->process = ReadProcessFigures();
+  return {.content_type = "text/plain; version=0.0.4; charset=utf-8",
+          .body = RenderMetrics(*snapshot, metrics)};
+}
+
+HttpResponse Server::Impl::Health() {
+  if (!TakeSnapshot(Wanted::kCounters).has_value()) return kNotServing;
+  if (DescriptorsShort()) {
     return {.status = 503, .body = absl::StrCat("cannot accept: ", ShortageText(), "\n")};
   }
-  snapshot->uptime = clock.Now() - started;
-  snapshot->address = address_text;
-  snapshot->version = software;
-  if (path == "/metrics") {
-    snapshot->process = ReadProcessFigures();
-    return {.content_type = "text/plain; version=0.0.4; charset=utf-8",
-            .body = RenderMetrics(*snapshot, metrics)};
-  }
-  if (path == "/") {
-    return {.content_type = "text/html; charset=utf-8", .body = RenderStatusPage(*snapshot)};
-  }
   return {.body = absl::StrCat("ok epoch ", loop.epoch().value, "\n")};
+}
+
+void Server::Impl::Describe(StatusSnapshot& snapshot) const {
+  snapshot.wall = absl::Now();
+  snapshot.uptime = clock.Now() - started;
+  snapshot.address = address_text;
+  snapshot.version = software;
 }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {

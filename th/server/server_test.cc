@@ -173,7 +173,7 @@ TEST_F(ServerTest, AServerThatCannotAcceptSaysSoAndGoesOnOnceItCan) {
   EXPECT_THAT(Metrics(), AllOf(HasSubstr("\nprocess_max_fds 256\n"),
                                HasSubstr("\ntensorhub_connections_borne 192\n"),
                                Not(HasSubstr("\ntensorhub_connections_refused_total 0\n"))));
-  EXPECT_THAT(HttpGet(server_->http_address(), "/"), HasSubstr("connections refused"));
+  EXPECT_THAT(HttpGet(server_->http_address(), "/state.json"), HasSubstr("connections refused"));
 
   for (const int fd : connections) close(fd);
   EXPECT_TRUE(Eventually(healthy));
@@ -200,14 +200,33 @@ TEST_F(ServerTest, MetricsCountWhatHappened) {
   EXPECT_THAT(metrics, HasSubstr("tensorhub_turn_seconds_bucket{le=\"+Inf\"}"));
 }
 
-TEST_F(ServerTest, TheStatusPageShowsVersionsAndHolders) {
+TEST_F(ServerTest, ThePageIsServedAndItsStateHasVersionsAndHolders) {
   Start();
   ScriptedWorker trainer(server_->address());
   ASSERT_OK(trainer.JoinAndRegister("trainer"));
   ASSERT_OK(trainer.Publish(1, "step-1"));
   EXPECT_THAT(HttpGet(server_->http_address(), "/"),
-              AllOf(StartsWith("HTTP/1.1 200"), HasSubstr("text/html"), HasSubstr("qwen3"),
-                    HasSubstr("step-1"), HasSubstr("trainer (")));
+              AllOf(StartsWith("HTTP/1.1 200"), HasSubstr("text/html"), HasSubstr("state.json")));
+  EXPECT_THAT(HttpGet(server_->http_address(), "/state.json"),
+              AllOf(StartsWith("HTTP/1.1 200"), HasSubstr("application/json"),
+                    HasSubstr(R"("model":"qwen3")"), HasSubstr(R"("label":"step-1")"),
+                    HasSubstr(R"("group":"trainer")")));
+}
+
+TEST_F(ServerTest, TheStateIsTheSameForAllWhoAskWithinASecond) {
+  Start();
+  const std::string before = HttpGet(server_->http_address(), "/state.json");
+  ASSERT_THAT(before, HasSubstr(R"("models":[])"));
+  ScriptedWorker trainer(server_->address());
+  ASSERT_OK(trainer.JoinAndRegister("trainer"));
+  const absl::Time began = absl::Now();
+  const std::string after = HttpGet(server_->http_address(), "/state.json");
+  if (absl::Now() - began < absl::Milliseconds(500)) {
+    EXPECT_EQ(after, before);
+  }
+  EXPECT_TRUE(Eventually([&] {
+    return absl::StrContains(HttpGet(server_->http_address(), "/state.json"), "trainer");
+  }));
 }
 
 TEST_F(ServerTest, OtherPathsAreNotFound) {

@@ -1,4 +1,4 @@
-#include "th/server/status_page.h"
+#include "th/server/metrics_text.h"
 
 #include <string>
 
@@ -194,23 +194,6 @@ TEST(MetricsTest, EveryFamilyIsDeclaredOnce) {
     at = text.find("# TYPE ", at + 1);
   }
   EXPECT_GT(declared, 20u);
-}
-
-TEST(StatusPageTest, ShowsVersionsWithStateAndHolders) {
-  EXPECT_THAT(RenderStatusPage(Sample()),
-              AllOf(HasSubstr("8 (#3.2)"), HasSubstr("sealed"), HasSubstr("withdrawn"),
-                    HasSubstr("trainer (published), rollout (filling)"), HasSubstr("nobody")));
-}
-
-TEST(StatusPageTest, ShowsWhatHappenedOfLate) {
-  EXPECT_THAT(RenderStatusPage(Sample()),
-              AllOf(HasSubstr("2023-11-14T22:13:20.125Z<td>4s ago<td>3-17"),
-                    HasSubstr("rollout<td>update moved"), HasSubstr("&lt;b&gt;8&lt;/b&gt;")));
-}
-
-TEST(StatusPageTest, NamesCannotBreakOut) {
-  EXPECT_THAT(RenderStatusPage(Sample()),
-              AllOf(HasSubstr("&lt;m&gt;"), HasSubstr("r&quot;1"), Not(HasSubstr("<m>"))));
 }
 
 }  // namespace

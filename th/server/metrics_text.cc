@@ -1,4 +1,4 @@
-#include "th/server/status_page.h"
+#include "th/server/metrics_text.h"
 
 #include <array>
 #include <charconv>
@@ -15,9 +15,6 @@
 
 namespace th {
 namespace {
-
-// ---------------------------------------------------------------------------------------------
-// Prometheus
 
 std::string LabelValue(absl::string_view text) {
   return absl::StrReplaceAll(text, {{"\\", "\\\\"}, {"\"", "\\\""}, {"\n", "\\n"}});
@@ -94,6 +91,9 @@ constexpr CounterRow kCounters[] = {
      "Workers dropped for silence."},
     {"tensorhub_workers_replaced_total", &RegistryCounters::workers_replaced,
      "Ranks taken over by a new worker."},
+    {"tensorhub_notices_total", &RegistryCounters::notices, "Notices of a leave."},
+    {"tensorhub_retained_lost_total", &RegistryCounters::retained_lost,
+     "Pinned or retained versions, in a form, that lost their last holder."},
     {"tensorhub_versions_published_total", &RegistryCounters::versions_published,
      "Versions that all ranks of a group have published."},
     {"tensorhub_versions_sealed_total", &RegistryCounters::versions_sealed,
@@ -355,45 +355,6 @@ void WriteTotals(MetricsWriter& out, const std::vector<ModelFigures>& figures) {
   }
 }
 
-// ---------------------------------------------------------------------------------------------
-// HTML
-
-std::string Html(absl::string_view text) {
-  return absl::StrReplaceAll(
-      text, {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"\"", "&quot;"}, {"'", "&#39;"}});
-}
-
-std::string ReplicasText(const CatalogVersion& version) {
-  std::string text;
-  for (const CatalogReplica& replica : version.replicas) {
-    absl::StrAppend(&text, text.empty() ? "" : ", ", replica.group, " (", replica.state, ")");
-  }
-  return text.empty() ? "nobody" : text;
-}
-
-std::string VersionRow(const ModelKey& key, const CatalogVersion& version) {
-  const char* state = version.withdrawn   ? "withdrawn"
-                      : version.sealed    ? "sealed"
-                      : version.published ? "published"
-                                          : "publishing";
-  return absl::StrCat("<tr><td>", Html(key.run), "<td>", Html(key.model), "<td>",
-                      Html(version.info.ToString()), "<td>", state, "<td>", version.bytes, "<td>",
-                      Html(ReplicasText(version)), "\n");
-}
-
-std::string EventRow(const RecentEvent& event) {
-  return absl::StrCat("<tr><td>", EventTimeText(event.at), "<td>",
-                      absl::FormatDuration(absl::Trunc(event.age, absl::Seconds(1))), " ago<td>",
-                      event.id.ToString(), "<td>", Html(event.key.run), "<td>",
-                      Html(event.key.model), "<td>", Html(event.who), "<td>",
-                      Html(EventKindName(event.kind)), "<td>", Html(event.what), "\n");
-}
-
-constexpr absl::string_view kHead =
-    "<!doctype html><html lang=en><meta charset=utf-8><title>TensorHub</title>"
-    "<style>body{font-family:sans-serif;margin:2em}td,th{padding:.2em .8em;text-align:left}"
-    "</style><h1>TensorHub reference server</h1>\n";
-
 }  // namespace
 
 std::string RenderMetrics(const StatusSnapshot& snapshot, const ServerMetrics& metrics) {
@@ -419,28 +380,6 @@ std::string RenderMetrics(const StatusSnapshot& snapshot, const ServerMetrics& m
   }
   WriteShell(out, metrics);
   return out.Take();
-}
-
-std::string RenderStatusPage(const StatusSnapshot& snapshot) {
-  std::string page(kHead.data(), kHead.size());
-  absl::StrAppend(&page, "<p>", Html(snapshot.address), ", epoch ", snapshot.epoch.value, ", up ",
-                  absl::FormatDuration(absl::Trunc(snapshot.uptime, absl::Seconds(1))), ", ",
-                  Html(snapshot.version), ", ", snapshot.workers,
-                  " workers. <a href=/metrics>metrics</a> <a href=/healthz>health</a>\n",
-                  "<table><tr><th>run<th>model<th>version<th>state<th>bytes<th>held by\n");
-  for (const CatalogModel& model : snapshot.catalog.models) {
-    for (const CatalogVersion& version : model.versions) {
-      absl::StrAppend(&page, VersionRow(model.key, version));
-    }
-  }
-  absl::StrAppend(
-      &page, "</table>\n<table><tr><th>time<th>when<th>event<th>run<th>model<th>who<th>what\n");
-  for (auto event = snapshot.events.events.rbegin(); event != snapshot.events.events.rend();
-       ++event) {
-    absl::StrAppend(&page, EventRow(*event));
-  }
-  absl::StrAppend(&page, "</table></html>\n");
-  return page;
 }
 
 }  // namespace th

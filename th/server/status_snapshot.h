@@ -1,16 +1,17 @@
-// The pages of the HTTP listener, as pure functions of a snapshot.
-#ifndef TH_SERVER_STATUS_PAGE_H_
-#define TH_SERVER_STATUS_PAGE_H_
+// What the HTTP listener's pages are made of: a picture of the server at one moment.
+#ifndef TH_SERVER_STATUS_SNAPSHOT_H_
+#define TH_SERVER_STATUS_SNAPSHOT_H_
 
 #include <cstddef>
 #include <string>
 #include <vector>
 
 #include "absl/time/time.h"
+#include "th/identifiers/identifiers.h"
 #include "th/protocol/catalog.h"
+#include "th/protocol/event.h"
 #include "th/registry_state/registry_types.h"
 #include "th/server/process_figures.h"
-#include "th/server/server_metrics.h"
 
 namespace th {
 
@@ -22,18 +23,13 @@ struct StatusSnapshot {
   RegistryCounters counters;
   size_t workers = 0;
   ProcessFigures process;
-  absl::Time now;  // by the clock of the figures
+  absl::Time now;   // by the clock of the figures
+  absl::Time wall;  // the time of day
   absl::Duration uptime;
   std::string address;  // of the gRPC listener
   std::string version;  // of the software
 };
 
-// Prometheus text format 0.0.4.
-std::string RenderMetrics(const StatusSnapshot& snapshot, const ServerMetrics& metrics);
-
-// HTML for people.
-std::string RenderStatusPage(const StatusSnapshot& snapshot);
-
 }  // namespace th
 
-#endif  // TH_SERVER_STATUS_PAGE_H_
+#endif  // TH_SERVER_STATUS_SNAPSHOT_H_

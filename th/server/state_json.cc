@@ -1,0 +1,175 @@
+#include "th/server/state_json.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "nlohmann/json.hpp"
+#include "th/protocol/buffer_role.h"
+
+namespace th {
+namespace {
+
+using Json = nlohmann::json;
+
+// The one value of all ranks; empty where they differ.
+template <typename Field>
+std::string OfAllRanks(const CatalogReplica& replica, Field field) {
+  const std::string* all = nullptr;
+  for (const CatalogRank& rank : replica.ranks) {
+    const std::string& own = field(rank);
+    if (all != nullptr && *all != own) return "";
+    all = &own;
+  }
+  return all == nullptr ? "" : *all;
+}
+
+std::vector<std::string> HostsOf(const CatalogReplica& replica) {
+  std::vector<std::string> hosts;
+  for (const CatalogRank& rank : replica.ranks) {
+    if (hosts.size() == kMaxHostsInState) break;
+    const Location& location = rank.location;
+    const std::string& host = location.host_name.empty() ? location.host : location.host_name;
+    if (std::find(hosts.begin(), hosts.end(), host) == hosts.end()) hosts.push_back(host);
+  }
+  return hosts;
+}
+
+// [["trainer", 4], ...]: the groups that it fills from, and how many of its ranks do.
+Json SourcesOf(const CatalogReplica& replica) {
+  std::map<std::string, size_t> ranks;
+  for (const CatalogRank& rank : replica.ranks) {
+    std::set<std::string> groups;
+    for (const RankName& source : rank.sources) groups.insert(source.group);
+    for (const std::string& group : groups) ++ranks[group];
+  }
+  Json sources = Json::array();
+  for (const auto& [group, count] : ranks) sources.push_back({group, count});
+  return sources;
+}
+
+std::vector<std::string> TransportsOf(const CatalogReplica& replica) {
+  TransportsUsed used;
+  for (const CatalogRank& rank : replica.ranks) used.Add(rank.transports);
+  return used.names;
+}
+
+// `version` null: it holds none.
+Json ToJson(const CatalogReplica& replica, const VersionInfo* version) {
+  uint64_t bytes = 0, held = 0, readers = 0;
+  size_t connected = 0;
+  for (const CatalogRank& rank : replica.ranks) {
+    bytes += rank.bytes;
+    held += rank.bytes_held;
+    readers += rank.readers;
+    connected += rank.connected ? 1 : 0;
+  }
+  const bool busy = !replica.event.empty();
+  return {{"group", replica.group},
+          {"buffer", replica.buffer_name},
+          {"form", replica.form},
+          {"role", BufferRoleName(replica.role)},
+          {"state", replica.state},
+          {"version", version == nullptr ? "" : version->sequence.ToString()},
+          {"label", version == nullptr ? "" : version->label.text()},
+          {"publisher", replica.publisher},
+          {"ranks", replica.ranks.size()},
+          {"connected", connected},
+          {"bytes", bytes},
+          {"held", held},
+          {"site", OfAllRanks(
+                       replica, [](const auto& rank) -> auto& { return rank.location.site; })},
+          {"rack", OfAllRanks(
+                       replica, [](const auto& rank) -> auto& { return rank.location.rack; })},
+          {"hosts", HostsOf(replica)},
+          {"readers", readers},
+          {"sources", SourcesOf(replica)},
+          {"transports", TransportsOf(replica)},
+          {"operation", busy ? OperationKindName(replica.operation) : ""},
+          {"operation_s", busy ? absl::ToDoubleSeconds(replica.operation_since) : 0},
+          {"event", replica.event.ToString()}};
+}
+
+Json ToJson(const CatalogVersion& version) {
+  return {{"number", version.info.sequence.ToString()},
+          {"label", version.info.label.text()},
+          {"bytes", version.bytes},
+          {"published", version.published},
+          {"withdrawn", version.withdrawn},
+          {"lost", !version.lost_forms.empty()},
+          {"pins", version.pins.size()}};
+}
+
+Json StallOf(const ModelTotals& totals) {
+  Json stall;
+  for (size_t i = 0; i < kStallPhases; ++i) {
+    const auto phase = static_cast<StallPhase>(i);
+    stall[std::string(StallPhaseName(phase))] = absl::ToDoubleSeconds(totals.stall_of(phase));
+  }
+  return stall;
+}
+
+// `room`: how many more replicas there may be.
+Json ToJson(const CatalogModel& model, size_t& room) {
+  Json versions = Json::array(), replicas = Json::array();
+  size_t left_out = 0;
+  const auto add = [&](const CatalogReplica& replica, const VersionInfo* version) {
+    if (room == 0) {
+      ++left_out;
+    } else {
+      --room;
+      replicas.push_back(ToJson(replica, version));
+    }
+  };
+  for (const CatalogVersion& version : model.versions) {
+    if (versions.size() < kMaxVersionsInState) versions.push_back(ToJson(version));
+    for (const CatalogReplica& replica : version.replicas) add(replica, &version.info);
+  }
+  for (const CatalogReplica& replica : model.idle) add(replica, nullptr);
+  return {{"run", model.key.run},
+          {"model", model.key.model},
+          {"keep_latest", model.keep_latest},
+          {"left_out", left_out},
+          {"versions", std::move(versions)},
+          {"replicas", std::move(replicas)},
+          {"stall_s", StallOf(model.totals)},
+          {"received_bytes", model.totals.bytes_received()},
+          {"copies_sent", model.totals.copies_published}};
+}
+
+Json ToJson(const RecentEvent& event) {
+  return {{"n", event.number},
+          {"time", EventTimeText(event.at)},
+          {"kind", EventKindName(event.kind)},
+          {"id", event.id.ToString()},
+          {"run", event.key.run},
+          {"model", event.key.model},
+          {"who", event.who},
+          {"what", event.what}};
+}
+
+}  // namespace
+
+std::string RenderStateJson(const StatusSnapshot& snapshot) {
+  Json models = Json::array(), events = Json::array();
+  size_t room = kMaxReplicasInState;
+  for (const CatalogModel& model : snapshot.catalog.models) models.push_back(ToJson(model, room));
+  for (const RecentEvent& event : snapshot.events.events) events.push_back(ToJson(event));
+  const Json state = {{"server",
+                       {{"address", snapshot.address},
+                        {"version", snapshot.version},
+                        {"epoch", snapshot.epoch.value},
+                        {"uptime_s", absl::ToDoubleSeconds(snapshot.uptime)},
+                        {"time", EventTimeText(snapshot.wall)},
+                        {"workers", snapshot.workers},
+                        {"recovering", snapshot.catalog.recovering}}},
+                      {"models", std::move(models)},
+                      {"events", std::move(events)}};
+  // A peer's bytes that are no UTF-8 must not end the server.
+  return state.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace th

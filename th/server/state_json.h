@@ -1,0 +1,26 @@
+// The answer to /state.json, from which the page at / is drawn: a pure function of a snapshot.
+//
+// Sums are of a group's ranks, so that a thousand replicas are some hundreds of kilobytes. The page
+// (page/page.html) is its only reader; the two change together.
+#ifndef TH_SERVER_STATE_JSON_H_
+#define TH_SERVER_STATE_JSON_H_
+
+#include <cstddef>
+#include <string>
+
+#include "th/server/status_snapshot.h"
+
+namespace th {
+
+// Beyond it replicas are left out, and each model says how many of its own.
+inline constexpr size_t kMaxReplicasInState = 5'000;
+// The newest ones of each model.
+inline constexpr size_t kMaxVersionsInState = 20;
+// Of the hosts of one replica.
+inline constexpr size_t kMaxHostsInState = 4;
+
+std::string RenderStateJson(const StatusSnapshot& snapshot);
+
+}  // namespace th
+
+#endif  // TH_SERVER_STATE_JSON_H_
