@@ -512,13 +512,16 @@ TEST_F(CommandsTest, RetentionOfAModelWithoutVersionsSaysSo) {
 
 TEST_F(CommandsTest, AModelIsForgottenOnceItsWorkersHaveLeft) {
   EXPECT_EQ(RunTh({"forget"}).status, kNotThere);
-  auto publisher = Publish(MakeModelFolder("model", 1), "step-1");
+  const auto publisher = Publish(MakeModelFolder("model", 1), "step-1");
   EXPECT_EQ(RunTh({"pin", "step-1", "--owner", "eval"}).status, kOk);
   const ProgramRun used = RunTh({"forget"});
   EXPECT_EQ(used.status, kFailed);
   EXPECT_THAT(used.errors, HasSubstr("in use by trainer: it can be forgotten once"));
-  publisher.reset();
-  ASSERT_TRUE(Eventually([&] { return RunTh({"forget"}).status == kOk; }));
+  publisher->process().Signal(SIGTERM);
+  EXPECT_EQ(publisher->Finish().status, kOk);
+  const ProgramRun forgotten = RunTh({"forget"});
+  EXPECT_EQ(forgotten.status, kOk);
+  EXPECT_THAT(forgotten.output(), HasSubstr("with the record of 1 version and 1 pin"));
   EXPECT_EQ(RunTh({"list"}).status, kNotThere);
   EXPECT_THAT(RunTh({"events", "--run", "default", "--model", "default"}).output(),
               HasSubstr("model forgotten"));

@@ -53,9 +53,6 @@ absl::Status Take(const CLI::ConfigItem& item, std::vector<Setting>& settings) {
     return absl::InvalidArgumentError(absl::StrCat(item.name, " takes one value, as in ", item.name,
                                                    " = \"", found->preset, "\""));
   }
-  if (!found->in_file.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(item.name, " is set twice"));
-  }
   found->in_file = item.inputs[0];
   return absl::OkStatus();
 }
@@ -150,8 +147,7 @@ void AddConfigFile(CLI::App* app) {
   app->preparse_callback([](size_t) {
     const absl::StatusOr<ConfigFile> file = ReadConfigFile();
     if (!file.ok()) {
-      throw CLI::ParseError("ConfigError", std::string(file.status().message()),
-                            CLI::ExitCodes::ConfigError);
+      throw CLI::ConfigError(std::string(file.status().message()), CLI::ExitCodes::ConfigError);
     }
     SetEnvironmentFrom(*file);
   });

@@ -37,7 +37,7 @@ struct ConfigFile {
 };
 
 // The settings of a file at `path` with that text. INVALID_ARGUMENT naming the path and what is
-// wrong: it is no TOML of this kind, a setting is not known, is there twice or is empty.
+// wrong: it is no TOML of this kind, a setting is not known, or has not exactly one value.
 absl::StatusOr<ConfigFile> ParseConfigFile(const std::string& path, const std::string& text);
 
 // Finds and reads it. NOT_FOUND: TH_CONFIG names a file that is not there; UNKNOWN: one cannot be

@@ -102,7 +102,7 @@ TEST_F(ConfigFileTest, WhatIsWrongIsNamed) {
       StatusOf("[follow]\nrun = \"a\"\n"),
       StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'follow.run' is no setting")));
   EXPECT_THAT(StatusOf("run = \"a\"\nrun = \"b\"\n"),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("run is set twice")));
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("run takes one value")));
   EXPECT_THAT(StatusOf("run = [\"a\", \"b\"]\n"),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("run takes one value")));
   EXPECT_THAT(StatusOf("run = \"\"\n"),

@@ -71,7 +71,7 @@ Json ToJson(const CatalogReplica& replica, const VersionInfo* version) {
   return {{"group", replica.group},
           {"buffer", replica.buffer_name},
           {"form", replica.form},
-          {"role", BufferRoleName(replica.role)},
+          {"role", BufferRoleKey(replica.role)},
           {"state", replica.state},
           {"version", version == nullptr ? "" : version->sequence.ToString()},
           {"label", version == nullptr ? "" : version->label.text()},

@@ -75,27 +75,29 @@ TEST(StateJsonTest, TheServerDescribesItself) {
 
 TEST(StateJsonTest, AReplicaIsTheSumOfItsRanks) {
   const Json model = Json::parse(RenderStateJson(Sample()))["models"][0];
-  EXPECT_EQ(model["replicas"][0], Json({{"group", "rollout"},
-                                        {"buffer", "weights"},
-                                        {"form", "hf"},
-                                        {"role", "primary"},
-                                        {"state", "filling"},
-                                        {"version", "3.2"},
-                                        {"label", "8"},
-                                        {"publisher", false},
-                                        {"ranks", 2},
-                                        {"connected", 1},
-                                        {"bytes", 2000},
-                                        {"held", 500},
-                                        {"site", "eu"},
-                                        {"rack", "r7"},
-                                        {"hosts", {"node-0", "node-1"}},
-                                        {"readers", 0},
-                                        {"sources", {{"rollout-2", 1}, {"trainer", 2}}},
-                                        {"transports", {"tcp"}},
-                                        {"operation", "update"},
-                                        {"operation_s", 3.5},
-                                        {"event", "3-17"}}));
+  EXPECT_EQ(
+      model["replicas"][0],
+      Json({{"group", "rollout"},
+            {"buffer", "weights"},
+            {"form", "hf"},
+            {"role", "primary"},
+            {"state", "filling"},
+            {"version", "3.2"},
+            {"label", "8"},
+            {"publisher", false},
+            {"ranks", 2},
+            {"connected", 1},
+            {"bytes", 2000},
+            {"held", 500},
+            {"site", "eu"},
+            {"rack", "r7"},
+            {"hosts", {"node-0", "node-1"}},
+            {"readers", 0},
+            {"sources", Json::array({Json::array({"rollout-2", 1}), Json::array({"trainer", 2})})},
+            {"transports", {"tcp"}},
+            {"operation", "update"},
+            {"operation_s", 3.5},
+            {"event", "3-17"}}));
   EXPECT_EQ(model["replicas"][1]["group"], "late");
   EXPECT_EQ(model["replicas"][1]["version"], "") << "it holds nothing";
   EXPECT_EQ(model["stall_s"]["transfer"], 1.5);
