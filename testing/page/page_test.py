@@ -8,6 +8,9 @@ import json
 import os
 import pathlib
 import re
+import shutil
+import struct
+import subprocess
 import tempfile
 import time
 import unittest
@@ -167,6 +170,60 @@ class AnyServerTest(PageTest):
         self.assertTrue(fetched)
         self.assertEqual({name for name in fetched if name != self.base_url + "state.json"}, set())
         self.assertEqual(self.browser.console(), [])
+
+
+def write_checkpoint(folder: pathlib.Path) -> None:
+    """One tensor of 64 KiB."""
+    folder.mkdir()
+    size = 64 * 1024
+    header = json.dumps({"w": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}).encode()
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(size))
+
+
+class RealServerTest(AnyServerTest):
+    """The page of a server of its own, with a publisher and a follower; TENSORHUB_BIN has the programs."""
+
+    def setUp(self) -> None:
+        programs = os.environ.get("TENSORHUB_BIN")
+        if not programs:
+            self.skipTest("TENSORHUB_BIN names no folder with tensorhub_server and tensorhub_worker")
+        folder = pathlib.Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, folder)
+        write_checkpoint(folder / "model")
+        state_dir = str(folder / "state")
+        self.server, said = self.start(
+            "{", programs + "/tensorhub_server", "--json", "--listen=127.0.0.1:0", "--http=127.0.0.1:0", "--state-dir", state_dir
+        )
+        announced = json.loads(said)
+        worker = [programs + "/tensorhub_worker"]
+        connection = ["--server", announced["address"], "--run", "r1", "--model", "m"]
+        model = str(folder / "model")
+        self.start("published", *worker, "publish", "--dir", model, "--label", "step-1", *connection)
+        self.start("version=step-1", *worker, "follow", "--group", "rollout-1", *connection)
+        self.base_url = "http://%s/" % announced["http"]
+        super().setUp()
+
+    def start(self, awaited: str, *command: str) -> tuple[subprocess.Popen, str]:
+        """The process, and the first line of its output that has `awaited` in it."""
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.kill)
+        for line in process.stdout:
+            if awaited in line:
+                return process, line
+        self.fail("%s has ended without saying '%s'" % (command[0], awaited))
+
+    def test_the_follower_holds_what_the_publisher_has(self) -> None:
+        self.open(self.base_url)
+        self.assertEqual({self.tile(group)["state"] for group in ("trainer", "rollout-1")}, {"published", "complete"})
+        self.assertIn("published", self.text("#events"))
+
+    def test_a_server_that_goes_leaves_its_last_picture(self) -> None:
+        self.open(self.base_url)
+        self.server.kill()
+        self.await_text("#outage", "No answer since")
+        self.assertEqual(self.tile("rollout-1")["state"], "complete")
 
 
 class ModelTest(PageTest):
