@@ -56,7 +56,8 @@
  * - th_publish, of a snapshot or after a CUDA event: nothing is published.
  * - th_await_published, th_await_sealed, th_await_ended, and questions (th_wait_for, th_list,
  *   th_wait_applied): only the wait ends.
- * - Commands (th_roll_back, th_retain, th_pin, th_release, th_forget): they may still take effect, once.
+ * - Commands (th_roll_back, th_retain, th_pin, th_release, th_forget): they may still take effect,
+ * once.
  * - th_join, th_register, th_controller_connect: there is no handle.
  * - th_unpublish, th_buffer_sleep, th_buffer_wake, th_buffer_reset, th_rebind, th_attached_verify,
  *   th_leave: they are not cancelled, for the memory is theirs until they end. They end by

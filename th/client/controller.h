@@ -76,9 +76,9 @@ class Controller {
                                   std::string form = "");
   // NOT_FOUND when the owner has no pin on it.
   absl::Status Release(VersionSelector version, std::string owner, std::string form = "");
-  // The server's record of the model goes: its versions, pins, policies and roll-backs; sequences of
-  // versions are not used again. FAILED_PRECONDITION naming the groups that the model has; NOT_FOUND
-  // where there is none, which is said too where an earlier call's answer was lost.
+  // The server's record of the model goes: its versions, pins, policies and roll-backs; sequences
+  // of versions are not used again. FAILED_PRECONDITION naming the groups that the model has;
+  // NOT_FOUND where there is none, which is said too where an earlier call's answer was lost.
   absl::Status Forget();
   // Which shard a streaming reader means (its key is that of the options): what Client::Receive
   // asks for, at a cost that does not grow with the model's ranks. NOT_FOUND: the rank has no such

@@ -378,8 +378,9 @@ struct ReleasePin {  // the pin with exactly this form
   std::string form = {};
   friend bool operator==(const ReleasePin&, const ReleasePin&) = default;
 };
-// The server's record of the model goes: its versions, pins, policies and roll-backs. A version that
-// is published under its name afterwards gets a higher sequence. Refused while the model has groups.
+// The server's record of the model goes: its versions, pins, policies and roll-backs. A version
+// that is published under its name afterwards gets a higher sequence. Refused while the model has
+// groups.
 struct Forget {
   friend bool operator==(const Forget&, const Forget&) = default;
 };

@@ -13,7 +13,7 @@ namespace {
 
 // Groups that the refusal to forget a model names.
 constexpr size_t kMaxGroupsNamed = 5;
-// What is due while ranks may still come back is looked at again after this long.
+// The pause before models that are due are looked at again, while ranks may still come back.
 constexpr absl::Duration kForgettingPause = absl::Seconds(1);
 
 bool IsWanted(const Model& model) { return !model.groups.empty() || MayRetain(model.durable); }

@@ -1,5 +1,5 @@
-// Which models the server knows. A run that has ended leaves its durable record behind: it goes when
-// somebody says so, when nobody has used it for long, and the oldest when the server is full.
+// Which models the server knows. A run that has ended leaves its durable record behind: it goes
+// when somebody says so, when nobody has used it for long, and the oldest when the server is full.
 #ifndef TH_REFERENCE_REGISTRY_MODELS_H_
 #define TH_REFERENCE_REGISTRY_MODELS_H_
 

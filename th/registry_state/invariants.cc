@@ -427,7 +427,8 @@ absl::Status CheckModel(const RegistryState& state, const Model& model) {
 
 // How many deadlines there are, and how many there have to be, of each kind.
 struct DeadlineCount {
-  size_t leases = 0, retries = 0, throughputs = 0, operations = 0, reservations = 0, forgettings = 0;
+  size_t leases = 0, retries = 0, throughputs = 0, operations = 0, reservations = 0,
+         forgettings = 0;
   friend bool operator==(const DeadlineCount&, const DeadlineCount&) = default;
 };
 

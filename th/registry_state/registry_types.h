@@ -86,8 +86,8 @@ struct RegistryLimits {
   uint32_t max_ranks = 65'536;  // of one group
   uint32_t max_buffers_per_worker = 64;
   uint32_t max_models = 10'000;
-  // How long a model without groups, pins and retention policies stays known; infinite: until it has
-  // to make room for another. After a restart of the server it counts anew.
+  // How long a model without groups, pins and retention policies stays known; infinite: until it
+  // has to make room for another. After a restart of the server it counts anew.
   absl::Duration forget_after = absl::Hours(7 * 24);
   uint32_t max_versions_per_model = 1'000;  // older ones without holder and pin are forgotten
   // Keys and values of the attributes of those versions together.

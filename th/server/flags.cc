@@ -135,7 +135,8 @@ void AddFlags(CLI::App& app, ServerFlags& flags) {
            if (!good) {
              throw CLI::ValidationError(
                  "--forget-after",
-                 absl::StrCat("'", text, "' is no duration; give one such as 168h, or 0 for never"));
+                 absl::StrCat("'", text,
+                              "' is no duration; give one such as 168h, or 0 for never"));
            }
            flags.limits.forget_after =
                after == absl::ZeroDuration() ? absl::InfiniteDuration() : after;

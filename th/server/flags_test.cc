@@ -26,11 +26,10 @@ TEST(ServerFlagsTest, NothingNeedsToBeGiven) {
 }
 
 TEST(ServerFlagsTest, EveryFlagIsTaken) {
-  const ParsedFlags parsed =
-      Parse({"--listen=0.0.0.0:0", "--http", "127.0.0.1:0", "--state-dir=/s", "--port-file=/p",
-             "--json", "--lease=7s", "--suspect-after=2s", "--recovery-window=250ms",
-             "--max-sources=3", "--max-readers-per-source=9", "--log-level=warning", "--log-json",
-             "--forget-after=48h"});
+  const ParsedFlags parsed = Parse(
+      {"--listen=0.0.0.0:0", "--http", "127.0.0.1:0", "--state-dir=/s", "--port-file=/p", "--json",
+       "--lease=7s", "--suspect-after=2s", "--recovery-window=250ms", "--max-sources=3",
+       "--max-readers-per-source=9", "--log-level=warning", "--log-json", "--forget-after=48h"});
   EXPECT_FALSE(parsed.exit.has_value());
   EXPECT_EQ(parsed.flags.listen, "0.0.0.0:0");
   EXPECT_EQ(parsed.flags.http, "127.0.0.1:0");

@@ -14,9 +14,9 @@ namespace th {
 
 // Beyond it replicas are left out, and each model says how many of its own.
 inline constexpr size_t kMaxReplicasInState = 5'000;
-// The newest ones of each model.
+// The most versions of one model, the newest.
 inline constexpr size_t kMaxVersionsInState = 20;
-// Of the hosts of one replica.
+// The most hosts that one replica names.
 inline constexpr size_t kMaxHostsInState = 4;
 
 std::string RenderStateJson(const StatusSnapshot& snapshot);

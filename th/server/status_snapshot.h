@@ -1,4 +1,4 @@
-// What the HTTP listener's pages are made of: a picture of the server at one moment.
+// StatusSnapshot: the picture of the server at one moment that the HTTP listener answers from.
 #ifndef TH_SERVER_STATUS_SNAPSHOT_H_
 #define TH_SERVER_STATUS_SNAPSHOT_H_
 
