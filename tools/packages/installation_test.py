@@ -1,4 +1,5 @@
 """The tarball and the Debian package: the same files, programs that run, and a library that a C program is built against."""
+import gzip
 import os
 import pathlib
 import re
@@ -60,6 +61,23 @@ class InstallationTest(unittest.TestCase):
         out = run(self.prefix / "bin/th", "demo", "--synthetic", "llm", "--bytes", "16MiB", "--rollouts", "2", "--rate", "20MB/s")
         self.assertEqual(out.returncode, 0, out.stdout[-3000:] + out.stderr[-3000:])
         self.assertIn("GOOD", out.stdout)
+
+    def test_bash_completes_commands_and_flags(self):
+        ask = 'source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); "_$1"; echo "${COMPREPLY[@]}"'
+        for program, words, completed in (("th", ["bench", "ser"], "server"), ("th", ["pull", "--wa"], "--wait"),
+                                          ("th", ["for"], "forget"), ("tensorhub_worker", ["follow", "--kee"], "--keep"),
+                                          ("tensorhub_server", ["--event-log-l"], "--event-log-limit")):
+            file = self.prefix / "share/bash-completion/completions" / program
+            out = run("bash", "-euc", ask, "bash", file, program, *words)
+            self.assertEqual(out.stdout.strip(), completed, out.stderr)
+
+    def test_each_program_has_a_manual_page_and_completions_for_fish(self):
+        for program in ("th", "tensorhub_server", "tensorhub_worker"):
+            page = gzip.decompress((self.prefix / "share/man/man1" / (program + ".1.gz")).read_bytes()).decode()
+            self.assertTrue(page.startswith(".TH " + program.upper()))
+            fish = (self.prefix / "share/fish/vendor_completions.d" / (program + ".fish")).read_text()
+            self.assertIn("complete -c %s " % program, fish)
+        self.assertIn(".B \\-\\-staging\\-limit", page)
 
     def pkg_config(self, field):
         """The words of a field of tensorhub.pc, as pkg-config gives them."""

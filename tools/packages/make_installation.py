@@ -1,4 +1,5 @@
-"""Writes the tarball and the Debian package: all programs, libtensorhub.so, its header, pkg-config and CMake files.
+"""Writes the tarball and the Debian package: all programs, their manual pages and completions, libtensorhub.so, its header,
+pkg-config and CMake files.
 
 The tarball may be unpacked anywhere; the Debian package has the same files below /usr. The same inputs give the same
 bytes: entries are sorted, and have one date and one owner.
@@ -8,6 +9,9 @@ import gzip
 import io
 import pathlib
 import tarfile
+import tempfile
+
+from tools.packages import command_help
 
 NAME = "tensorhub"
 COMMANDS = ["tensorhub_server", "tensorhub_worker", "th"]
@@ -101,8 +105,22 @@ class Tree:
         return gzip.compress(raw.getvalue(), compresslevel=9, mtime=0)
 
 
+def add_help(tree, programs, version):
+    """Manual pages, and completions for bash and fish, of each command; `programs` is the file that has them all."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name in COMMANDS:
+            program = pathlib.Path(folder, name)
+            program.symlink_to(programs.resolve())
+            command = command_help.ask(program)
+            page = command_help.manual_page(command, version).encode()
+            tree.add("share/man/man1/%s.1.gz" % name, gzip.compress(page, compresslevel=9, mtime=0))
+            tree.add("share/bash-completion/completions/" + name, command_help.bash_completion(command).encode())
+            tree.add("share/fish/vendor_completions.d/%s.fish" % name, command_help.fish_completion(command).encode())
+
+
 def installation(arguments):
     tree = Tree()
+    add_help(tree, arguments.programs, arguments.version)
     tree.add("lib/tensorhub/tensorhub", arguments.programs.read_bytes(), 0o755)
     for name in STARTED:
         tree.link("lib/tensorhub/" + name, "tensorhub")
