@@ -1,0 +1,415 @@
+"""The units for systemd and the manifests for Kubernetes: what their own tools say of them, and what TensorHub needs.
+
+Started by testing/deployment/run, which installs what this imports and names in TENSORHUB_BIN the folder with
+tensorhub_server and tensorhub_worker. TENSORHUB_PACKAGES names a folder that tools/package has written.
+"""
+
+import json
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+import kubernetes_validate
+import yaml
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+SYSTEMD = ROOT / "tools" / "systemd"
+KUBERNETES = ROOT / "tools" / "kubernetes"
+PACKAGES = ROOT / "tools" / "packages"
+SERVER_UNIT = SYSTEMD / "tensorhub-server.service"
+FOLLOW_UNIT = SYSTEMD / "tensorhub-follow@.service"
+# Beside each unit the example of its settings.
+UNITS = {SERVER_UNIT: SYSTEMD / "tensorhub-server.env", FOLLOW_UNIT: SYSTEMD / "tensorhub-follow.env"}
+# `systemd-analyze security` counts from 0 (nothing can be reached) to 100.
+MOST_EXPOSURE = {SERVER_UNIT: 20, FOLLOW_UNIT: 30}
+# What would keep readers of this host from the memory of their sources.
+SEPARATING = ["PrivateUsers", "PrivateNetwork", "PrivatePIDs", "PrivateIPC", "ProtectProc", "ProcSubset", "AmbientCapabilities"]
+# What would keep a follower from adapters and GPUs.
+DEVICE_HIDING = ["PrivateDevices", "DevicePolicy", "DeviceAllow", "ProtectClock", "MemoryDenyWriteExecute"]
+INSTANCE = "rollout"
+SCHEMAS = ["1.28", "1.32", "1.37"]
+MANIFESTS = ["server.yaml", "follower.yaml"]
+# From the end of the notice until the process is gone.
+LEAVING_S = 30
+
+PATIENCE_S = 60
+POLL_S = 0.05
+
+
+def until(condition, what: str, explain):
+    """The first value of `condition` that is true; asks again until PATIENCE_S are over."""
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        value = condition()
+        if value:
+            return value
+        time.sleep(POLL_S)
+    raise AssertionError("not within %d s: %s\n%s" % (PATIENCE_S, what, explain()))
+
+
+def program(name: str) -> str:
+    """The path of a program of ours."""
+    return str((pathlib.Path(os.environ["TENSORHUB_BIN"]) / name).resolve())
+
+
+def seconds(text: str) -> int:
+    number, unit = re.fullmatch(r"(\d+)(s|min|m)", text).groups()
+    return int(number) * (1 if unit == "s" else 60)
+
+
+def flag(command, name: str) -> str:
+    """The value of --name=value."""
+    (value,) = [each.split("=", 1)[1] for each in command if each.startswith("--%s=" % name)]
+    return value
+
+
+def with_flag(command, name: str, value: str):
+    return ["--%s=%s" % (name, value) if each.startswith("--%s=" % name) else each for each in command]
+
+
+class Runs:
+    """Starts command lines of units and manifests in a folder of the test, and ends them."""
+
+    def __init__(self, test: unittest.TestCase) -> None:
+        self._test = test
+        self._starts = 0
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="deployment-"))
+        test.addCleanup(shutil.rmtree, self.folder)
+
+    def start(self, command, **environment: str):
+        """The process, and the file of all that it says."""
+        self._starts += 1
+        said = self.folder / ("said-%d" % self._starts)
+        with open(said, "w") as file:
+            process = subprocess.Popen(
+                [program(pathlib.Path(command[0]).name), *command[1:]],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                cwd=self.folder,
+                env=dict(os.environ, **environment),
+            )
+        self._test.addCleanup(process.wait)
+        self._test.addCleanup(process.kill)
+        return process, said
+
+    def await_text(self, process, said, pattern: str):
+        def found():
+            if process.poll() is not None:
+                raise AssertionError("ended with status %d\n%s" % (process.returncode, said.read_text()))
+            return re.search(pattern, said.read_text())
+
+        return until(found, "it says '%s'" % pattern, said.read_text)
+
+    def end(self, process, said) -> None:
+        process.send_signal(signal.SIGTERM)
+        self._test.assertEqual(process.wait(timeout=PATIENCE_S), 0, said.read_text())
+
+    def server_and_follower(self, server_command, follower_command, **environment: str) -> None:
+        """They start, on ports and in folders of the test, and end when they are told to."""
+        for name in ("listen", "http"):
+            server_command = with_flag(server_command, name, "127.0.0.1:0")
+        for name in ("state-dir", "event-log"):
+            place = self.folder / pathlib.Path(flag(server_command, name)).name
+            server_command = with_flag(server_command, name, str(place))
+        server = self.start(server_command)
+        address = self.await_text(*server, r"listening on ([\d.:]+)").group(1)
+        follower = self.start(follower_command, **dict(environment, TH_SERVER=address))
+        expected = "follows run=%s model=%s as group %s" % (
+            environment["TH_RUN"], environment["TH_MODEL"], flag(follower_command, "group"))
+        self.await_text(*follower, re.escape(expected))
+        events = self.folder / pathlib.Path(flag(server_command, "event-log")).name
+        self._test.assertTrue(events.exists())
+        self.end(*follower)
+        self.end(*server)
+
+
+def unknown_flags(command):
+    """The flags of `[program, flag...]`, or with a subcommand before the flags, that its --help does not show."""
+    words = [word for word in command[1:] if not word.startswith("-")]
+    shown = subprocess.run(
+        [program(pathlib.Path(command[0]).name), *words, "--help"],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=True,
+    ).stdout
+    flags = [each.split("=")[0] for each in command[1:] if each.startswith("-")]
+    return [each for each in flags if not re.search(r"(?m)^ +%s(?![\w-])" % re.escape(each), shown)]
+
+
+# ---- systemd -------------------------------------------------------------------------------------------------------
+
+
+def settings(unit: pathlib.Path):
+    """{key: [value...]} of all sections."""
+    found = {}
+    for line in unit.read_text().splitlines():
+        if line and not line.startswith(("#", "[")):
+            key, value = line.split("=", 1)
+            found.setdefault(key, []).append(value)
+    return found
+
+
+def variables(text: str):
+    """{name: value} of NAME=VALUE lines, those behind a # too."""
+    return dict(re.findall(r"^#?([A-Z_]+)=(.*)$", text, re.MULTILINE))
+
+
+def environment_of(unit: pathlib.Path):
+    """What the unit sets by itself."""
+    return dict(each.split("=", 1) for line in settings(unit)["Environment"] for each in line.split())
+
+
+def command_line(unit: pathlib.Path, own: dict):
+    """ExecStart as systemd would run it, with the variables `own`, for the instance INSTANCE."""
+    values = dict(environment_of(unit), **own)
+    (line,) = settings(unit)["ExecStart"]
+    words = []
+    for word in shlex.split(line):
+        if re.fullmatch(r"\$\w+", word):
+            words += values[word[1:]].split()
+        else:
+            words.append(re.sub(r"\$\{(\w+)\}", lambda match: values[match.group(1)], word))
+    places = {"%i": INSTANCE, "%l": "host-1", "%S": "/var/lib", "%L": "/var/log"}
+    return [re.sub("%.", lambda match: places[match.group()], word) for word in words]
+
+
+class SystemdTest(unittest.TestCase):
+    def analyze(self, verb: str, unit: pathlib.Path, text: str, *options: str):
+        """The status of systemd-analyze, and what it says of a unit whose program is there."""
+        folder = pathlib.Path(tempfile.mkdtemp(prefix="units-"))
+        self.addCleanup(shutil.rmtree, folder)
+        copy = folder / unit.name.replace("@", "@" + INSTANCE)
+        copy.write_text(re.sub(r"(?m)^ExecStart=\S+", "ExecStart=/bin/true", text))
+        done = subprocess.run(
+            ["systemd-analyze", verb, *options, str(copy)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        return done.returncode, done.stdout
+
+    def security(self, unit: pathlib.Path, text: str):
+        """The status, 0 where the exposure is within its limit, and the report."""
+        options = ["--offline=true", "--no-pager", "--threshold=%d" % MOST_EXPOSURE[unit]]
+        status, report = self.analyze("security", unit, text, *options)
+        self.assertIn("Overall exposure level", report)
+        return status, report
+
+    def test_systemd_finds_no_fault_in_the_units(self):
+        for unit in UNITS:
+            self.assertEqual(self.analyze("verify", unit, unit.read_text(), "--man=no"), (0, ""), unit.name)
+
+    def test_a_fault_is_found(self):
+        wrong = SERVER_UNIT.read_text().replace("TimeoutStopSec=30s", "TimeoutStopSecs=30s")
+        self.assertIn("TimeoutStopSecs", self.analyze("verify", SERVER_UNIT, wrong, "--man=no")[1])
+
+    def test_the_services_are_shut_in(self):
+        for unit in UNITS:
+            status, report = self.security(unit, unit.read_text())
+            self.assertEqual(status, 0, report)
+
+    def test_an_open_service_is_noticed(self):
+        for unit in UNITS:
+            lines = [line for line in unit.read_text().splitlines() if not re.match("Protect|Restrict[A-Z]|System", line)]
+            self.assertNotEqual(self.security(unit, "\n".join(lines))[0], 0, unit.name)
+
+    def test_units_start_again_and_end_by_sigterm(self):
+        for unit in UNITS:
+            found = settings(unit)
+            self.assertEqual(found["Restart"] + found["KillSignal"] + found["KillMode"], ["on-failure", "SIGTERM", "mixed"])
+            self.assertEqual(found["DynamicUser"], ["yes"])
+            # Otherwise it would never give up.
+            trying = seconds(found["RestartSec"][0]) * int(found["StartLimitBurst"][0])
+            self.assertLess(trying, seconds(found["StartLimitIntervalSec"][0]))
+
+    def test_a_follower_has_time_for_its_notice(self):
+        grace = seconds(flag(command_line(FOLLOW_UNIT, {}), "preempt-grace"))
+        self.assertGreaterEqual(seconds(settings(FOLLOW_UNIT)["TimeoutStopSec"][0]), grace + LEAVING_S)
+
+    def test_a_follower_may_read_the_memory_of_its_peers_and_use_devices(self):
+        found = settings(FOLLOW_UNIT)
+        self.assertEqual([], [key for key in SEPARATING + DEVICE_HIDING if key in found])
+        self.assertEqual(found["LimitMEMLOCK"], ["infinity"])
+        self.assertLessEqual({"process_vm_readv", "pidfd_open", "pidfd_getfd"}, set(" ".join(found["SystemCallFilter"]).split()))
+
+    def test_the_examples_of_settings_have_what_the_units_read(self):
+        for unit, example in UNITS.items():
+            read = set(re.findall(r"\$\{?(\w+)", settings(unit)["ExecStart"][0]))
+            self.assertEqual(read, set(environment_of(unit)), unit.name)
+            own = variables(example.read_text())
+            self.assertEqual({name for name in own if not name.startswith("TH_")}, read, example.name)
+
+    def test_flags_of_units_and_examples_exist(self):
+        for unit, example in UNITS.items():
+            self.assertEqual(unknown_flags(command_line(unit, variables(example.read_text()))), [], unit.name)
+
+    def test_a_flag_that_does_not_exist_is_noticed(self):
+        own = {"TENSORHUB_SERVER_OPTIONS": "--log-levels=info"}
+        self.assertEqual(unknown_flags(command_line(SERVER_UNIT, own)), ["--log-levels"])
+
+    def test_server_and_follower_run_as_the_units_say(self):
+        server = command_line(SERVER_UNIT, variables(UNITS[SERVER_UNIT].read_text()))
+        Runs(self).server_and_follower(server, command_line(FOLLOW_UNIT, {}), TH_RUN="r1", TH_MODEL="qwen3")
+
+
+# ---- Kubernetes ----------------------------------------------------------------------------------------------------
+
+
+def manifests(name: str):
+    """{kind: manifest} of a file."""
+    return {each["kind"]: each for each in yaml.safe_load_all((KUBERNETES / name).read_text())}
+
+
+def pod(name: str):
+    return manifests(name)["StatefulSet"]["spec"]["template"]["spec"]
+
+
+def container(name: str):
+    (only,) = pod(name)["containers"]
+    return only
+
+
+def container_command(name: str):
+    """With $(POD_NAME) replaced as Kubernetes does."""
+    one = container(name)
+    return [word.replace("$(POD_NAME)", "tensorhub-follower-0") for word in one["command"] + one["args"]]
+
+
+def container_environment(name: str):
+    """The variables whose values stand in the manifest."""
+    return {each["name"]: each["value"] for each in container(name)["env"] if "value" in each}
+
+
+class KubernetesTest(unittest.TestCase):
+    def test_manifests_fit_the_schema(self):
+        for name in MANIFESTS:
+            for manifest in manifests(name).values():
+                for version in SCHEMAS:
+                    kubernetes_validate.validate(manifest, version, strict=True)
+
+    def test_what_does_not_fit_the_schema_is_refused(self):
+        wrong = manifests("server.yaml")["StatefulSet"]
+        wrong["spec"]["template"]["spec"]["terminationGracePeriod"] = 30
+        with self.assertRaises(kubernetes_validate.ValidationError):
+            kubernetes_validate.validate(wrong, SCHEMAS[-1], strict=True)
+
+    def test_what_stands_in_comments_fits_the_schema_too(self):
+        text = (KUBERNETES / "follower.yaml").read_text()
+        opened, count = re.subn(r"(?m)^( +)# ( *(?:- )?(?:\w+:|IPC_LOCK)(?: [\w/{}]+)?)$", r"\1\2", text)
+        self.assertEqual(count, 11, opened)
+        manifest = {each["kind"]: each for each in yaml.safe_load_all(opened)}["StatefulSet"]
+        kubernetes_validate.validate(manifest, SCHEMAS[-1], strict=True)
+        spec = manifest["spec"]["template"]["spec"]
+        one = spec["containers"][0]
+        self.assertEqual((spec["hostNetwork"], spec["hostPID"]), (True, True))
+        self.assertEqual(one["securityContext"]["capabilities"], {"drop": ["ALL"], "add": ["IPC_LOCK"]})
+        self.assertEqual(one["volumeMounts"][0]["name"], spec["volumes"][0]["name"])
+
+    def test_services_find_their_pods(self):
+        for name in MANIFESTS:
+            found = manifests(name)
+            labels = found["StatefulSet"]["spec"]["template"]["metadata"]["labels"]
+            self.assertEqual(found["StatefulSet"]["spec"]["selector"]["matchLabels"], labels)
+            self.assertEqual(found["Service"]["spec"]["selector"], labels)
+            self.assertEqual(found["StatefulSet"]["spec"]["serviceName"], found["Service"]["metadata"]["name"])
+
+    def test_the_monitor_finds_the_server_and_gives_the_job_that_the_alerts_select(self):
+        # The schema of this kind is the Prometheus operator's, which kubernetes-validate does not have.
+        monitor = manifests("podmonitor.yaml")["PodMonitor"]
+        self.assertEqual(set(monitor), {"apiVersion", "kind", "metadata", "spec"})
+        self.assertEqual(monitor["apiVersion"], "monitoring.coreos.com/v1")
+        self.assertEqual(set(monitor["spec"]), {"selector", "podMetricsEndpoints"})
+        labels = manifests("server.yaml")["StatefulSet"]["spec"]["template"]["metadata"]["labels"]
+        self.assertEqual(monitor["spec"]["selector"], {"matchLabels": labels})
+        (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+        self.assertEqual(set(endpoint), {"port", "path", "interval", "relabelings"})
+        self.assertEqual((endpoint["port"], endpoint["path"]), ("http", "/metrics"))
+        job, instance = endpoint["relabelings"]
+        self.assertEqual(job, {"targetLabel": "job", "replacement": "tensorhub"})
+        self.assertIn('up{job="%s"}' % job["replacement"], (ROOT / "tools" / "prometheus" / "alerts.yml").read_text())
+        self.assertEqual(instance, {"targetLabel": "instance", "sourceLabels": ["__meta_kubernetes_pod_name"]})
+
+    def test_ports_are_those_that_the_server_listens_on(self):
+        command = container_command("server.yaml")
+        ports = {port["name"]: port["containerPort"] for port in container("server.yaml")["ports"]}
+        self.assertEqual(flag(command, "listen"), "0.0.0.0:%d" % ports["grpc"])
+        self.assertEqual(flag(command, "http"), "0.0.0.0:%d" % ports["http"])
+        service = manifests("server.yaml")["Service"]
+        self.assertEqual({each["targetPort"]: each["port"] for each in service["spec"]["ports"]}, ports)
+        address = "%s:%d" % (service["metadata"]["name"], ports["grpc"])
+        self.assertEqual(container_environment("follower.yaml")["TH_SERVER"], address)
+
+    def test_every_probe_asks_for_health(self):
+        for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+            self.assertEqual(container("server.yaml")[probe]["httpGet"], {"path": "/healthz", "port": "http"})
+
+    def test_there_is_one_server_and_its_state_is_on_a_volume(self):
+        spec = manifests("server.yaml")["StatefulSet"]["spec"]
+        self.assertEqual(spec["replicas"], 1)
+        (claim,) = spec["volumeClaimTemplates"]
+        (mount,) = container("server.yaml")["volumeMounts"]
+        self.assertEqual(mount["name"], claim["metadata"]["name"])
+        for name in ("state-dir", "event-log"):
+            self.assertTrue(flag(container_command("server.yaml"), name).startswith(mount["mountPath"] + "/"))
+
+    def test_a_follower_has_time_for_its_notice(self):
+        grace = seconds(flag(container_command("follower.yaml"), "preempt-grace"))
+        self.assertGreaterEqual(pod("follower.yaml")["terminationGracePeriodSeconds"], grace + LEAVING_S)
+
+    def test_pods_run_without_rights(self):
+        (user,) = re.findall(r"(?m)^USER (\d+):\d+$", (KUBERNETES / "Dockerfile").read_text())
+        for name in MANIFESTS:
+            whole, one = pod(name)["securityContext"], container(name)["securityContext"]
+            self.assertEqual((whole["runAsNonRoot"], whole["runAsUser"]), (True, int(user)))
+            self.assertEqual((one["allowPrivilegeEscalation"], one["readOnlyRootFilesystem"]), (False, True))
+            self.assertEqual(one["capabilities"], {"drop": ["ALL"]})
+
+    def test_the_image_is_named_by_its_variable(self):
+        for name in MANIFESTS:
+            self.assertEqual(container(name)["image"], "${IMAGE}")
+
+    def test_the_image_is_made_of_the_package_that_is_built(self):
+        (pattern,) = re.findall(r"/packages/(\S+\.deb)", (KUBERNETES / "Dockerfile").read_text())
+        self.assertIn('DEB = "tensorhub_%s_amd64.deb" % VERSION', (PACKAGES / "BUILD.bazel").read_text())
+        version = re.search(r'VERSION = "(.*)"', (PACKAGES / "version.bzl").read_text()).group(1)
+        self.assertTrue(pathlib.PurePath("tensorhub_%s_amd64.deb" % version).match(pattern))
+        commands = re.search(r"COMMANDS = (\[.*\])", (PACKAGES / "make_installation.py").read_text())
+        for name in MANIFESTS:
+            self.assertIn(container(name)["command"][0], json.loads(commands.group(1)))
+
+    def test_the_image_runs(self):
+        packages = os.environ.get("TENSORHUB_PACKAGES")
+        if not packages:
+            self.skipTest("TENSORHUB_PACKAGES names no folder that tools/package has written")
+        if not shutil.which("docker") or subprocess.run(["docker", "info"], capture_output=True, check=False).returncode:
+            self.skipTest("no Docker runs here")
+        image = "tensorhub-deployment-test"
+        subprocess.run(["docker", "build", "--tag", image, "--file", str(KUBERNETES / "Dockerfile"), packages], check=True)
+        self.addCleanup(subprocess.run, ["docker", "image", "rm", image], check=False)
+        for name in MANIFESTS:
+            command = container(name)["command"][0]
+            run = ["docker", "run", "--rm", "--read-only", "--cap-drop=ALL", image, command, "--version"]
+            self.assertIn(command, subprocess.run(run, capture_output=True, text=True, check=True).stdout)
+
+    def test_flags_of_manifests_exist(self):
+        for name in MANIFESTS:
+            self.assertEqual(unknown_flags(container_command(name)), [], name)
+
+    def test_server_and_follower_run_as_the_manifests_say(self):
+        values = container_environment("follower.yaml")
+        Runs(self).server_and_follower(container_command("server.yaml"), container_command("follower.yaml"), **values)
+
+
+if __name__ == "__main__":
+    unittest.main()
