@@ -35,6 +35,11 @@ RunCommand Keep(const std::string& key, uint32_t keep_latest) {
   return command;
 }
 
+void PublishAndLeave(RegistryHarness& hub) {
+  TestRank trainer = Trainer(hub, "step-1");
+  trainer.Say(Leave{});
+}
+
 // The pins of the newest version of the only model.
 std::vector<CatalogPin> ListedPins(RegistryHarness& hub) {
   return hub.List().models.at(0).versions.at(0).pins;
@@ -114,10 +119,7 @@ TEST(CommandsTest, AModelThatNobodyUsesMakesRoomAndOneThatIsRetainedDoesNot) {
   RegistryHarness hub(limits);
   const ModelKey kept{.run = "kept", .model = "m"};
   ASSERT_OK(hub.Command(Keep("a", 1), kept).status);
-  {
-    TestRank trainer = Trainer(hub, "step-1");
-    trainer.Say(Leave{});
-  }
+  PublishAndLeave(hub);
   ASSERT_TRUE(hub.durable().models.contains(TestModel()));
   TestRank next(hub, "trainer", 0, 1);
   JoinRequest request = next.Request();
@@ -131,6 +133,12 @@ TEST(CommandsTest, AModelThatNobodyUsesMakesRoomAndOneThatIsRetainedDoesNot) {
 
 RunCommand ForgetModel(const std::string& key) {
   return {.idempotency_key = key, .command = Forget{}};
+}
+
+RegistryLimits ForgetAfterAnHour() {
+  RegistryLimits limits;
+  limits.forget_after = absl::Hours(1);
+  return limits;
 }
 
 TEST(CommandsTest, AModelIsForgottenWithItsPinsOnceItHasNoGroups) {
@@ -166,16 +174,11 @@ TEST(CommandsTest, NothingIsForgottenWhileRanksMayComeBack) {
 }
 
 TEST(CommandsTest, AModelThatNobodyHasUsedForLongIsForgotten) {
-  RegistryLimits limits;
-  limits.forget_after = absl::Hours(1);
-  RegistryHarness hub(limits);
+  RegistryHarness hub(ForgetAfterAnHour());
   const ModelKey kept{.run = "kept", .model = "m"};
   ASSERT_OK(hub.Command(Keep("a", 1), kept).status);
   hub.Advance(absl::Minutes(50));
-  {
-    TestRank trainer = Trainer(hub, "step-1");
-    trainer.Say(Leave{});
-  }
+  PublishAndLeave(hub);
   hub.Advance(absl::Minutes(59));
   EXPECT_EQ(hub.List().models.size(), 2u);
   hub.Advance(absl::Minutes(1));
@@ -189,9 +192,7 @@ TEST(CommandsTest, AModelThatNobodyHasUsedForLongIsForgotten) {
 }
 
 TEST(CommandsTest, APinKeepsItsModelFromBeingForgottenUntilItExpires) {
-  RegistryLimits limits;
-  limits.forget_after = absl::Hours(1);
-  RegistryHarness hub(limits);
+  RegistryHarness hub(ForgetAfterAnHour());
   {
     TestRank trainer = Trainer(hub, "step-1");
     ASSERT_OK(hub.Command(Pin("a", "eval", absl::Hours(3))).status);
@@ -204,13 +205,8 @@ TEST(CommandsTest, APinKeepsItsModelFromBeingForgottenUntilItExpires) {
 }
 
 TEST(CommandsTest, ARestartHasTheTimeOfWhatIsUnusedBeginAgain) {
-  RegistryLimits limits;
-  limits.forget_after = absl::Hours(1);
-  RegistryHarness hub(limits);
-  {
-    TestRank trainer = Trainer(hub, "step-1");
-    trainer.Say(Leave{});
-  }
+  RegistryHarness hub(ForgetAfterAnHour());
+  PublishAndLeave(hub);
   hub.Advance(absl::Minutes(50));
   hub.Restart();
   hub.Advance(absl::Minutes(59));

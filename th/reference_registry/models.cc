@@ -22,10 +22,10 @@ bool IsWanted(const Model& model) { return !model.groups.empty() || MayRetain(mo
 bool MayComeBack(const RegistryState& state) { return state.recovering || state.adopting; }
 
 // Null when every model is wanted.
-Model* OldestUnwanted(RegistryState& state) {
+const Model* OldestUnwanted(const RegistryState& state) {
   if (MayComeBack(state)) return nullptr;
-  Model* oldest = nullptr;
-  for (auto& [key, model] : state.models) {
+  const Model* oldest = nullptr;
+  for (const auto& [key, model] : state.models) {
     if (IsWanted(model)) continue;
     const bool older = oldest == nullptr || model.durable.high_water < oldest->durable.high_water;
     if (older) oldest = &model;
@@ -33,15 +33,10 @@ Model* OldestUnwanted(RegistryState& state) {
   return oldest;
 }
 
-bool HasUnwanted(const RegistryState& state) {
-  if (MayComeBack(state)) return false;
-  return std::any_of(state.models.begin(), state.models.end(),
-                     [](const auto& entry) { return !IsWanted(entry.second); });
-}
-
 bool IsFull(const RegistryState& state) { return state.models.size() >= state.limits.max_models; }
 
-void Forget(Turn& turn, Model& model, const std::string& why) {
+void Forget(Turn& turn, const ModelKey& key, const std::string& why) {
+  Model& model = *FindModel(turn.state, key);
   Note(turn, model.key, {EventKind::kModelForgotten}, why);
   while (!model.versions.empty()) EraseVersion(turn, model.versions.begin()->second);
   turn.durable_changed |= turn.state.durable.models.erase(model.key) > 0;
@@ -58,9 +53,8 @@ void SetForgetsAt(RegistryState& state, absl::Time at) {
 }  // namespace
 
 absl::Status HasRoomForModel(const RegistryState& state, const ModelKey& key) {
-  if (FindModel(state, key) != nullptr || !IsFull(state) || HasUnwanted(state)) {
-    return absl::OkStatus();
-  }
+  if (FindModel(state, key) != nullptr || !IsFull(state)) return absl::OkStatus();
+  if (OldestUnwanted(state) != nullptr) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat("the server has ", state.models.size(),
                                                    " models, and max_models is ",
                                                    state.limits.max_models));
@@ -69,8 +63,8 @@ absl::Status HasRoomForModel(const RegistryState& state, const ModelKey& key) {
 Model& TakeModel(Turn& turn, const ModelKey& key) {
   RegistryState& state = turn.state;
   if (FindModel(state, key) == nullptr && IsFull(state)) {
-    if (Model* unwanted = OldestUnwanted(state)) {
-      Forget(turn, *unwanted, absl::StrCat("makes room for ", key.ToString()));
+    if (const Model* unwanted = OldestUnwanted(state)) {
+      Forget(turn, unwanted->key, absl::StrCat("makes room for ", key.ToString()));
     }
   }
   return EnsureModel(state, key);
@@ -104,15 +98,13 @@ absl::Status CanForget(const RegistryState& state, const ModelKey& key) {
                    ": it can be forgotten once they have left"));
 }
 
-void Forget(Turn& turn, const ModelKey& key) {
-  Forget(turn, *FindModel(turn.state, key), "on command");
-}
+void Forget(Turn& turn, const ModelKey& key) { Forget(turn, key, "on command"); }
 
 void ForgetUnused(Turn& turn) {
   RegistryState& state = turn.state;
   absl::Time next = absl::InfiniteFuture();
-  std::vector<Model*> unused;
-  for (auto& [key, model] : state.models) {
+  std::vector<const Model*> unused;
+  for (const auto& [key, model] : state.models) {
     if (IsWanted(model)) continue;
     const absl::Time due = model.last_used + state.limits.forget_after;
     if (due <= turn.now && !MayComeBack(state)) {
@@ -121,8 +113,8 @@ void ForgetUnused(Turn& turn) {
       next = std::min(next, std::max(due, turn.now + kForgettingPause));
     }
   }
-  for (Model* model : unused) {
-    Forget(turn, *model,
+  for (const Model* model : unused) {
+    Forget(turn, model->key,
            absl::StrCat("unused for ", absl::FormatDuration(turn.now - model->last_used)));
   }
   SetForgetsAt(state, next);

@@ -188,7 +188,7 @@ class Fleet {
     hub_.Command(command);
   }
 
-  // Those who are offline come back later, to a server that knows nothing of what they held.
+  // The ranks that are offline come back later, to a server that knows nothing of what they held.
   void LeaveAndHaveTheModelForgotten() {
     for (Agent& agent : agents_) {
       if (!agent.online) continue;
