@@ -1,5 +1,4 @@
 // th config: which server, run and model stand where no flag is given, and who says so.
-#include <iostream>
 #include <memory>
 #include <string>
 

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <fstream>
-#include <iterator>
 #include <sstream>
 
 #include "absl/status/status.h"
@@ -20,6 +20,7 @@ namespace {
 constexpr char kFileVariable[] = "TH_CONFIG";
 constexpr char kFileOfHost[] = "/etc/tensorhub/config.toml";
 constexpr char kFileInFolder[] = "tensorhub/config.toml";
+constexpr size_t kMaxFileBytes = size_t{64} << 10;
 
 std::vector<Setting> AllSettings() {
   const ConnectionFlags preset;
@@ -60,14 +61,19 @@ absl::Status Take(const CLI::ConfigItem& item, std::vector<Setting>& settings) {
 // Entries of `[section]` come between two of these, which say nothing themselves.
 bool IsMark(const CLI::ConfigItem& item) { return item.name == "++" || item.name == "--"; }
 
-// NOT_FOUND, or UNKNOWN with the system's word.
+// NOT_FOUND, UNKNOWN with the system's word, or INVALID_ARGUMENT for more than kMaxFileBytes.
 absl::StatusOr<std::string> ReadText(const std::string& path) {
   std::ifstream file(path);
-  std::ostringstream text;
-  if (file && text << file.rdbuf()) return text.str();
-  if (file && file.peek() == std::ifstream::traits_type::eof() && errno != EISDIR) return "";
-  const std::string why = absl::StrCat(path, ": ", std::strerror(errno));
-  return errno == ENOENT ? absl::NotFoundError(why) : absl::UnknownError(why);
+  std::string text(kMaxFileBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (!file.is_open() || file.bad()) {
+    const std::string why = absl::StrCat(path, ": ", std::strerror(errno));
+    return errno == ENOENT ? absl::NotFoundError(why) : absl::UnknownError(why);
+  }
+  text.resize(static_cast<size_t>(file.gcount()));
+  if (text.size() <= kMaxFileBytes) return text;
+  return absl::InvalidArgumentError(
+      absl::StrCat(path, ": more than ", kMaxFileBytes, " bytes are no file of settings"));
 }
 
 std::vector<std::string> UsualPlaces() {

@@ -41,7 +41,7 @@ struct ConfigFile {
 absl::StatusOr<ConfigFile> ParseConfigFile(const std::string& path, const std::string& text);
 
 // Finds and reads it. NOT_FOUND: TH_CONFIG names a file that is not there; UNKNOWN: one cannot be
-// read; else as ParseConfigFile.
+// read; INVALID_ARGUMENT: it has more than 64 KiB; else as ParseConfigFile.
 absl::StatusOr<ConfigFile> ReadConfigFile();
 
 // Sets the variables that the file has and the environment has not, or has empty: the flags take

@@ -88,6 +88,12 @@ TEST_F(ConfigFileTest, AFolderInItsPlaceIsAnError) {
   EXPECT_THAT(ReadConfigFile(), StatusIs(absl::StatusCode::kUnknown, HasSubstr(folder_)));
 }
 
+TEST_F(ConfigFileTest, AFileWithoutEndIsRefused) {
+  setenv("TH_CONFIG", "/dev/zero", 1);
+  EXPECT_THAT(ReadConfigFile(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("more than 65536 bytes")));
+}
+
 TEST_F(ConfigFileTest, AnEmptyFileSetsNothing) {
   setenv("TH_CONFIG", Write("empty.toml", "").c_str(), 1);
   ASSERT_OK_AND_ASSIGN(const ConfigFile file, ReadConfigFile());
