@@ -2,6 +2,7 @@
 
 #include <limits>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -21,6 +22,14 @@ std::string CheckAddress(const std::string& text) {
   return std::string(ParseListenAddress(text).status().message());
 }
 
+// The duration in a flag's text; none where it is below zero, infinite or no duration.
+std::optional<absl::Duration> ParseFlagDuration(const std::string& text) {
+  absl::Duration duration;
+  const bool good = absl::ParseDuration(text, &duration) && duration >= absl::ZeroDuration() &&
+                    duration < absl::InfiniteDuration();
+  return good ? std::make_optional(duration) : std::nullopt;
+}
+
 // `Duration` is an absl::Duration, or an optional one. `preset` tells what goes without the flag.
 template <typename Duration>
 void AddDuration(CLI::App& app, const char* name, Duration& duration, const char* help,
@@ -28,15 +37,13 @@ void AddDuration(CLI::App& app, const char* name, Duration& duration, const char
   app.add_option_function<std::string>(
          name,
          [&duration, name](const std::string& text) {
-           absl::Duration parsed;
-           const bool good = absl::ParseDuration(text, &parsed) && parsed > absl::ZeroDuration() &&
-                             parsed < absl::InfiniteDuration();
-           if (!good) {
+           const std::optional<absl::Duration> parsed = ParseFlagDuration(text);
+           if (!parsed.has_value() || *parsed == absl::ZeroDuration()) {
              throw CLI::ValidationError(name, absl::StrCat("'", text,
                                                            "' is no duration above zero; give one "
                                                            "such as 500ms or 5s"));
            }
-           duration = parsed;
+           duration = *parsed;
          },
          absl::StrCat(help, "  [", preset, "]"))
       ->type_name("DURATION");
@@ -129,17 +136,15 @@ void AddFlags(CLI::App& app, ServerFlags& flags) {
   app.add_option_function<std::string>(
          "--forget-after",
          [&flags](const std::string& text) {
-           absl::Duration after;
-           const bool good = absl::ParseDuration(text, &after) && after >= absl::ZeroDuration() &&
-                             after < absl::InfiniteDuration();
-           if (!good) {
+           const std::optional<absl::Duration> after = ParseFlagDuration(text);
+           if (!after.has_value()) {
              throw CLI::ValidationError(
                  "--forget-after",
                  absl::StrCat("'", text,
                               "' is no duration; give one such as 168h, or 0 for never"));
            }
            flags.limits.forget_after =
-               after == absl::ZeroDuration() ? absl::InfiniteDuration() : after;
+               *after == absl::ZeroDuration() ? absl::InfiniteDuration() : *after;
          },
          "How long a model without workers, pins and retention policy stays known; 0: never "
          "forgotten  [168h]")
