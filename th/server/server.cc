@@ -60,7 +60,8 @@ constexpr size_t kEventsOnPage = 300;
 // at most one part in kStateLastsTimesItsCost of its time for that.
 constexpr absl::Duration kStateLasts = absl::Seconds(1);
 constexpr int kStateLastsTimesItsCost = 20;
-const HttpResponse kNotServing = {.status = 503, .body = "not serving\n"};
+
+HttpResponse NotServing() { return {.status = 503, .body = "not serving\n"}; }
 
 int Milliseconds(absl::Duration duration) {
   return static_cast<int>(absl::ToInt64Milliseconds(duration));
@@ -129,8 +130,6 @@ struct Server::Impl {
   HttpResponse State();
   HttpResponse Metrics();
   HttpResponse Health();
-  // Fills in what the registry does not know.
-  void Describe(StatusSnapshot& snapshot) const;
 
   const std::string software;
   const size_t stream_memory_bytes;
@@ -237,7 +236,14 @@ std::optional<StatusSnapshot> Server::Impl::TakeSnapshot(Wanted wanted) {
   if (!accepted.ok() || !exchange->done.WaitForNotificationWithTimeout(kStatusTimeout)) {
     return std::nullopt;
   }
-  return std::move(exchange->snapshot);
+  std::optional<StatusSnapshot>& snapshot = exchange->snapshot;
+  if (snapshot.has_value()) {
+    snapshot->wall = absl::Now();
+    snapshot->uptime = clock.Now() - started;
+    snapshot->address = address_text;
+    snapshot->version = software;
+  }
+  return std::move(snapshot);
 }
 
 HttpResponse Server::Impl::Page(const std::string& path) {
@@ -253,9 +259,8 @@ HttpResponse Server::Impl::Page(const std::string& path) {
 HttpResponse Server::Impl::State() {
   const absl::Time began = clock.Now();
   if (began < state_until) return state;
-  std::optional<StatusSnapshot> snapshot = TakeSnapshot(Wanted::kCatalog);
-  if (!snapshot.has_value()) return kNotServing;
-  Describe(*snapshot);
+  const std::optional<StatusSnapshot> snapshot = TakeSnapshot(Wanted::kCatalog);
+  if (!snapshot.has_value()) return NotServing();
   state = {.content_type = "application/json", .body = RenderStateJson(*snapshot)};
   const absl::Time ended = clock.Now();
   state_until = ended + std::max(kStateLasts, kStateLastsTimesItsCost * (ended - began));
@@ -264,26 +269,18 @@ HttpResponse Server::Impl::State() {
 
 HttpResponse Server::Impl::Metrics() {
   std::optional<StatusSnapshot> snapshot = TakeSnapshot(Wanted::kFigures);
-  if (!snapshot.has_value()) return kNotServing;
-  Describe(*snapshot);
+  if (!snapshot.has_value()) return NotServing();
   snapshot->process = ReadProcessFigures();
   return {.content_type = "text/plain; version=0.0.4; charset=utf-8",
           .body = RenderMetrics(*snapshot, metrics)};
 }
 
 HttpResponse Server::Impl::Health() {
-  if (!TakeSnapshot(Wanted::kCounters).has_value()) return kNotServing;
+  if (!TakeSnapshot(Wanted::kCounters).has_value()) return NotServing();
   if (DescriptorsShort()) {
     return {.status = 503, .body = absl::StrCat("cannot accept: ", ShortageText(), "\n")};
   }
   return {.body = absl::StrCat("ok epoch ", loop.epoch().value, "\n")};
-}
-
-void Server::Impl::Describe(StatusSnapshot& snapshot) const {
-  snapshot.wall = absl::Now();
-  snapshot.uptime = clock.Now() - started;
-  snapshot.address = address_text;
-  snapshot.version = software;
 }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {

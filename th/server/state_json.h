@@ -12,7 +12,7 @@
 
 namespace th {
 
-// Beyond it replicas are left out, and each model says how many of its own.
+// The most replicas of all models; each model says how many of its own are left out.
 inline constexpr size_t kMaxReplicasInState = 5'000;
 // The most versions of one model, the newest.
 inline constexpr size_t kMaxVersionsInState = 20;
