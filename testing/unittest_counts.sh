@@ -3,6 +3,9 @@
 #   status=0; python3 some_test.py >"$log" 2>&1 || status=$?
 #   count_unittests "$log" "$status"     # adds to passed, failed and skipped
 #
+#   run_unittests python3 some_test.py   # the whole: shows the run, ends with the line of counts, and fails if a test did
+#
+# Modules of the checkout, whose root is the current folder, can be imported: `from testing.waiting import until`.
 # A run that ended badly without saying how counts as one failed test.
 # shellcheck shell=bash disable=SC2034  # whoever sources this reads the counts
 passed=0 failed=0 skipped=0
@@ -18,4 +21,14 @@ count_unittests() {
     [[ -n $ran ]] || ran=1
   fi
   failed=$((failed + bad)) skipped=$((skipped + left_out)) passed=$((passed + ran - bad - left_out))
+}
+
+run_unittests() {
+  local log status=0
+  log=$(mktemp)
+  PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH} "$@" 2>&1 | tee "$log" || status=$?
+  count_unittests "$log" "$status"
+  rm "$log"
+  echo "$passed passed, $failed failed, $skipped skipped"
+  ((failed == 0))
 }

@@ -10,14 +10,15 @@ import pathlib
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 import tempfile
-import time
 import unittest
 
 import kubernetes_validate
 import yaml
+
+from testing.started_processes import Processes
+from testing.waiting import PATIENCE_S
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 SYSTEMD = ROOT / "tools" / "systemd"
@@ -39,24 +40,14 @@ MANIFESTS = ["server.yaml", "follower.yaml"]
 # From the end of the notice until the process is gone.
 LEAVING_S = 30
 
-PATIENCE_S = 60
-POLL_S = 0.05
-
-
-def until(condition, what: str, explain):
-    """The first value of `condition` that is true; asks again until PATIENCE_S are over."""
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
-        value = condition()
-        if value:
-            return value
-        time.sleep(POLL_S)
-    raise AssertionError("not within %d s: %s\n%s" % (PATIENCE_S, what, explain()))
-
-
 def program(name: str) -> str:
     """The path of a program of ours."""
     return str((pathlib.Path(os.environ["TENSORHUB_BIN"]) / name).resolve())
+
+
+def own_program(command):
+    """The command line with our program in the place of the installed one."""
+    return [program(pathlib.Path(command[0]).name), *command[1:]]
 
 
 def seconds(text: str) -> int:
@@ -74,68 +65,29 @@ def with_flag(command, name: str, value: str):
     return ["--%s=%s" % (name, value) if each.startswith("--%s=" % name) else each for each in command]
 
 
-class Runs:
-    """Starts command lines of units and manifests in a folder of the test, and ends them."""
-
-    def __init__(self, test: unittest.TestCase) -> None:
-        self._test = test
-        self._starts = 0
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="deployment-"))
-        test.addCleanup(shutil.rmtree, self.folder)
-
-    def start(self, command, **environment: str):
-        """The process, and the file of all that it says."""
-        self._starts += 1
-        said = self.folder / ("said-%d" % self._starts)
-        with open(said, "w") as file:
-            process = subprocess.Popen(
-                [program(pathlib.Path(command[0]).name), *command[1:]],
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                cwd=self.folder,
-                env=dict(os.environ, **environment),
-            )
-        self._test.addCleanup(process.wait)
-        self._test.addCleanup(process.kill)
-        return process, said
-
-    def await_text(self, process, said, pattern: str):
-        def found():
-            if process.poll() is not None:
-                raise AssertionError("ended with status %d\n%s" % (process.returncode, said.read_text()))
-            return re.search(pattern, said.read_text())
-
-        return until(found, "it says '%s'" % pattern, said.read_text)
-
-    def end(self, process, said) -> None:
-        process.send_signal(signal.SIGTERM)
-        self._test.assertEqual(process.wait(timeout=PATIENCE_S), 0, said.read_text())
-
-    def server_and_follower(self, server_command, follower_command, **environment: str) -> None:
-        """They start, on ports and in folders of the test, and end when they are told to."""
-        for name in ("listen", "http"):
-            server_command = with_flag(server_command, name, "127.0.0.1:0")
-        for name in ("state-dir", "event-log"):
-            place = self.folder / pathlib.Path(flag(server_command, name)).name
-            server_command = with_flag(server_command, name, str(place))
-        server = self.start(server_command)
-        address = self.await_text(*server, r"listening on ([\d.:]+)").group(1)
-        follower = self.start(follower_command, **dict(environment, TH_SERVER=address))
-        expected = "follows run=%s model=%s as group %s" % (
-            environment["TH_RUN"], environment["TH_MODEL"], flag(follower_command, "group"))
-        self.await_text(*follower, re.escape(expected))
-        events = self.folder / pathlib.Path(flag(server_command, "event-log")).name
-        self._test.assertTrue(events.exists())
-        self.end(*follower)
-        self.end(*server)
+def run_server_and_follower(test: unittest.TestCase, server_command, follower_command, **environment: str) -> None:
+    """They start, on ports and in folders of the test, and end when they are told to."""
+    processes = Processes(test, "deployment-")
+    for name in ("listen", "http"):
+        server_command = with_flag(server_command, name, "127.0.0.1:0")
+    for name in ("state-dir", "event-log"):
+        server_command = with_flag(server_command, name, pathlib.Path(flag(server_command, name)).name)
+    server = processes.start("server", *own_program(server_command))
+    address = processes.await_text(server, r"listening on ([\d.:]+)").group(1)
+    follower = processes.start("follower", *own_program(follower_command), **dict(environment, TH_SERVER=address))
+    expected = "follows run=%s model=%s as group %s" % (
+        environment["TH_RUN"], environment["TH_MODEL"], flag(follower_command, "group"))
+    processes.await_text(follower, re.escape(expected))
+    test.assertTrue((processes.folder / flag(server_command, "event-log")).exists())
+    processes.end(follower)
+    processes.end(server)
 
 
 def unknown_flags(command):
     """The flags of `[program, flag...]`, or with a subcommand before the flags, that its --help does not show."""
     words = [word for word in command[1:] if not word.startswith("-")]
     shown = subprocess.run(
-        [program(pathlib.Path(command[0]).name), *words, "--help"],
+        [own_program(command)[0], *words, "--help"],
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
@@ -260,7 +212,7 @@ class SystemdTest(unittest.TestCase):
 
     def test_server_and_follower_run_as_the_units_say(self):
         server = command_line(SERVER_UNIT, variables(UNITS[SERVER_UNIT].read_text()))
-        Runs(self).server_and_follower(server, command_line(FOLLOW_UNIT, {}), TH_RUN="r1", TH_MODEL="qwen3")
+        run_server_and_follower(self, server, command_line(FOLLOW_UNIT, {}), TH_RUN="r1", TH_MODEL="qwen3")
 
 
 # ---- Kubernetes ----------------------------------------------------------------------------------------------------
@@ -408,7 +360,7 @@ class KubernetesTest(unittest.TestCase):
 
     def test_server_and_follower_run_as_the_manifests_say(self):
         values = container_environment("follower.yaml")
-        Runs(self).server_and_follower(container_command("server.yaml"), container_command("follower.yaml"), **values)
+        run_server_and_follower(self, container_command("server.yaml"), container_command("follower.yaml"), **values)
 
 
 if __name__ == "__main__":

@@ -11,22 +11,8 @@ import re
 import shutil
 import subprocess
 import tempfile
-import time
 
-# A browser on a busy machine of two cores takes some seconds to start.
-PATIENCE_S = 60
-POLL_S = 0.05
-
-
-def until(condition, what: str, explain=lambda: ""):
-    """The first true value of `condition`."""
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
-        value = condition()
-        if value:
-            return value
-        time.sleep(POLL_S)
-    raise AssertionError("not within %d s: %s\n%s" % (PATIENCE_S, what, explain()))
+from testing.waiting import PATIENCE_S, until
 
 
 class Browser:

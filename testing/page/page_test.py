@@ -8,17 +8,18 @@ import json
 import os
 import pathlib
 import re
-import shutil
-import struct
-import subprocess
 import tempfile
 import time
 import unittest
 import urllib.request
 
 import fake_server
-from browser import Browser, until
+from browser import Browser
 from fake_server import event, model, replica, state, version
+
+from testing.checkpoint_files import write_checkpoint
+from testing.started_processes import Processes
+from testing.waiting import until
 
 GB = 10**9
 HOSTILE = '<img src=x onerror="window.hostile = 1">'
@@ -172,14 +173,6 @@ class AnyServerTest(PageTest):
         self.assertEqual(self.browser.console(), [])
 
 
-def write_checkpoint(folder: pathlib.Path) -> None:
-    """One tensor of 64 KiB."""
-    folder.mkdir()
-    size = 64 * 1024
-    header = json.dumps({"w": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}).encode()
-    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(size))
-
-
 class RealServerTest(AnyServerTest):
     """The page of a server of its own, with a publisher and a follower; TENSORHUB_BIN has the programs."""
 
@@ -187,32 +180,20 @@ class RealServerTest(AnyServerTest):
         programs = os.environ.get("TENSORHUB_BIN")
         if not programs:
             self.skipTest("TENSORHUB_BIN names no folder with tensorhub_server and tensorhub_worker")
-        folder = pathlib.Path(tempfile.mkdtemp())
-        self.addCleanup(shutil.rmtree, folder)
-        write_checkpoint(folder / "model")
-        state_dir = str(folder / "state")
-        self.server, said = self.start(
-            "{", programs + "/tensorhub_server", "--json", "--listen=127.0.0.1:0", "--http=127.0.0.1:0", "--state-dir", state_dir
-        )
-        announced = json.loads(said)
-        worker = [programs + "/tensorhub_worker"]
+        processes = Processes(self, "page-")
+        write_checkpoint(processes.folder / "model")
+        listen = ["--listen=127.0.0.1:0", "--http=127.0.0.1:0", "--state-dir=state"]
+        self.server = processes.start("server", programs + "/tensorhub_server", "--json", *listen)
+        announced = json.loads(processes.await_text(self.server, r"\{.*\}").group())
         connection = ["--server", announced["address"], "--run", "r1", "--model", "m"]
-        model = str(folder / "model")
-        self.start("published", *worker, "publish", "--dir", model, "--label", "step-1", *connection)
-        self.start("version=step-1", *worker, "follow", "--group", "rollout-1", *connection)
+        for name, awaited, command in (
+            ("trainer", "published", ["publish", "--dir", "model", "--label", "step-1"]),
+            ("rollout-1", "version=step-1", ["follow", "--group", "rollout-1"]),
+        ):
+            worker = processes.start(name, programs + "/tensorhub_worker", *command, *connection)
+            processes.await_text(worker, awaited)
         self.base_url = "http://%s/" % announced["http"]
         super().setUp()
-
-    def start(self, awaited: str, *command: str) -> tuple[subprocess.Popen, str]:
-        """The process, and the first line of its output that has `awaited` in it."""
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        self.addCleanup(process.wait)
-        self.addCleanup(process.stdout.close)
-        self.addCleanup(process.kill)
-        for line in process.stdout:
-            if awaited in line:
-                return process, line
-        self.fail("%s has ended without saying '%s'" % (command[0], awaited))
 
     def test_the_follower_holds_what_the_publisher_has(self) -> None:
         self.open(self.base_url)

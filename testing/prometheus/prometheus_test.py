@@ -8,17 +8,18 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import signal
-import struct
 import subprocess
 import tempfile
-import time
 import unittest
 import urllib.parse
 import urllib.request
 
 import yaml
+
+from testing.checkpoint_files import write_checkpoint
+from testing.started_processes import Processes
+from testing.waiting import PATIENCE_S, until
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PROMETHEUS = ROOT / "tools" / "prometheus"
@@ -29,8 +30,6 @@ DASHBOARD = ROOT / "tools" / "grafana" / "tensorhub.json"
 METRICS_SOURCE = ROOT / "th" / "server" / "metrics_text.cc"
 COMMANDS = ROOT / "th" / "cli" / "README.md"
 
-PATIENCE_S = 60
-POLL_S = 0.1
 # What Prometheus itself has.
 OWN_METRICS = {"up", "ALERTS"}
 HISTOGRAM_SUFFIXES = ("_bucket", "_sum", "_count")
@@ -39,17 +38,6 @@ GRAFANA_VARIABLES = {"$__rate_interval": "5m", "$__range": "3h", "$run": ".*", "
 SEVERITIES = {"critical", "warning", "info"}
 # These have no series before something goes wrong.
 ONLY_IN_TROUBLE = {"tensorhub_failures_total", "tensorhub_transports_passed_over_total"}
-
-
-def until(condition, what: str, explain=lambda: ""):
-    """The first value of `condition` that is true; asks again until PATIENCE_S are over."""
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
-        value = condition()
-        if value:
-            return value
-        time.sleep(POLL_S)
-    raise AssertionError("not within %d s: %s\n%s" % (PATIENCE_S, what, explain()))
 
 
 def promtool(*arguments, text=None) -> str:
@@ -169,37 +157,6 @@ def series_names(families):
 # ---- processes -----------------------------------------------------------------------------------------------------
 
 
-class Processes:
-    """A folder and processes that end with the test."""
-
-    def __init__(self, test: unittest.TestCase) -> None:
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="prometheus-"))
-        test.addCleanup(shutil.rmtree, self.folder)
-        self._test = test
-
-    def start(self, name: str, *command: str) -> subprocess.Popen:
-        """Its output goes to NAME.out, its log to NAME.log."""
-        with open(self.folder / (name + ".out"), "w") as out, open(self.folder / (name + ".log"), "w") as log:
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=log, cwd=self.folder)
-        self._test.addCleanup(process.wait)
-        self._test.addCleanup(process.kill)
-        return process
-
-    def await_text(self, file: str, pattern: str, process: subprocess.Popen) -> str:
-        """What the pattern's group matches, once it does."""
-
-        def found():
-            if process.poll() is not None:
-                raise AssertionError("%s ended with status %d\n%s" % (file, process.returncode, self.logs()))
-            return re.search(pattern, (self.folder / file).read_text(errors="replace"))
-
-        return until(found, "'%s' in %s" % (pattern, file), self.logs).group(1)
-
-    def logs(self) -> str:
-        files = sorted([*self.folder.glob("*.log"), *self.folder.glob("*.out")])
-        return "".join("==== %s\n%s" % (file.name, file.read_text(errors="replace")[-3000:]) for file in files)
-
-
 class Server:
     """A tensorhub_server on ports that the system chose."""
 
@@ -212,7 +169,7 @@ class Server:
             "--state-dir=state",
             "--json",
         )
-        line = processes.await_text("server.out", r"(\{.*\})\n", self.process)
+        line = processes.await_text(self.process, r"\{.*\}").group()
         self.address, self.http = json.loads(line)["address"], json.loads(line)["http"]
 
     def metrics(self) -> str:
@@ -241,7 +198,7 @@ class Prometheus:
             "--web.listen-address=127.0.0.1:0",
         )
         listening = r'msg="Listening on" address=(127\.0\.0\.1:\d+)'
-        self._address = processes.await_text("prometheus.log", listening, process)
+        self._address = processes.await_text(process, listening).group(1)
         until(self._is_ready, "Prometheus is ready", processes.logs)
 
     def _is_ready(self) -> bool:
@@ -266,14 +223,6 @@ def get(url: str) -> str:
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # loopback needs no proxy
     with direct.open(url, timeout=PATIENCE_S) as answer:
         return answer.read().decode()
-
-
-def write_checkpoint(folder: pathlib.Path) -> None:
-    """One tensor of 64 KiB."""
-    folder.mkdir()
-    size = 64 * 1024
-    header = json.dumps({"layer": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}).encode()
-    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(size))
 
 
 # ---- tests ---------------------------------------------------------------------------------------------------------
@@ -435,7 +384,7 @@ class DashboardTest(unittest.TestCase):
 class ServerTest(unittest.TestCase):
     def setUp(self) -> None:
         program("tensorhub_server")
-        self.processes = Processes(self)
+        self.processes = Processes(self, "prometheus-")
         self.server = Server(self.processes)
 
     def test_its_metrics_are_good_and_those_of_the_source(self):
@@ -475,9 +424,9 @@ class ServerTest(unittest.TestCase):
         write_checkpoint(self.processes.folder / "checkpoint")
         connection = ["--server", self.server.address]
         publisher = self.processes.start("publisher", worker, "publish", "--dir", "checkpoint", "--label", "step-1", *connection)
-        self.processes.await_text("publisher.out", r"(published)", publisher)
+        self.processes.await_text(publisher, "published")
         follower = self.processes.start("follower", worker, "follow", "--group", "rollout-1", *connection)
-        self.processes.await_text("follower.out", r"(version=step-1)", follower)
+        self.processes.await_text(follower, "version=step-1")
         prometheus = Prometheus(self.processes, self.server.http)
         moved = "count_over_time(tensorhub_model_moves_total[1h]) > 4 and tensorhub_model_moves_total > 0"
         until(lambda: prometheus.query(moved), "the update was scraped", self.processes.logs)

@@ -3,39 +3,27 @@
 Started by testing/slurm/run, which installs Slurm, builds the binaries and names their folder in TENSORHUB_BIN.
 """
 
-import json
 import os
 import pathlib
 import shlex
 import shutil
-import struct
 import subprocess
-import sys
 import tempfile
-import time
 import unittest
+
+from docs import commands
+from testing import waiting
+from testing.checkpoint_files import write_checkpoint
 
 HERE = pathlib.Path(__file__).resolve().parent
 CHECKOUT = HERE.parent.parent
-sys.path.insert(0, str(CHECKOUT))
-from docs import commands  # pylint: disable=wrong-import-position
-
 SCRIPTS = CHECKOUT / "tools" / "slurm"
 # Slurm notices a node that failed after 10 s, and starts a job again some seconds later.
 PATIENCE_S = 120
-POLL_S = 0.1
 
 
-def write_checkpoint(folder: pathlib.Path, fill: int) -> None:
-    """Four tensors of 64 KiB each, all bytes `fill`."""
-    folder.mkdir()
-    size = 64 * 1024
-    header = {
-        "layer.%d" % i: {"dtype": "U8", "shape": [size], "data_offsets": [i * size, (i + 1) * size]} for i in range(4)
-    }
-    text = json.dumps(header).encode()
-    data = struct.pack("<Q", len(text)) + text + bytes([fill]) * (4 * size)
-    (folder / "model.safetensors").write_bytes(data)
+def until(condition, what: str, explain):
+    return waiting.until(condition, what, explain, PATIENCE_S)
 
 
 class Cluster:
@@ -120,16 +108,6 @@ class Cluster:
     def explain(self) -> str:
         logs = "".join("==== %s\n%s" % (path.name, self.log(path.name)[-3000:]) for path in self.shared.glob("*.log"))
         return self.head("squeue", "--long") + self.head("sinfo", "--Node", "--long") + logs
-
-
-def until(condition, what: str, explain):
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
-        value = condition()
-        if value:
-            return value
-        time.sleep(POLL_S)
-    raise AssertionError("not within %d s: %s\n%s" % (PATIENCE_S, what, explain()))
 
 
 class SlurmTest(unittest.TestCase):
