@@ -259,18 +259,6 @@ absl::Status NoSuchGroup(const CatalogModel& model, absl::string_view group) {
 
 }  // namespace
 
-uint64_t HeldBytes(const CatalogReplica& replica) {
-  uint64_t held = 0;
-  for (const CatalogRank& rank : replica.ranks) held += rank.bytes_held;
-  return held;
-}
-
-uint64_t AllBytes(const CatalogReplica& replica) {
-  uint64_t bytes = 0;
-  for (const CatalogRank& rank : replica.ranks) bytes += rank.bytes;
-  return bytes;
-}
-
 json OperationToJson(const CatalogReplica& replica) {
   if (replica.event.empty()) return json::object();
   return {{"operation", OperationKindName(replica.operation)},

@@ -40,10 +40,6 @@ nlohmann::json ToJson(const CatalogVersion& version);
 absl::StatusOr<const CatalogVersion*> SelectVersion(const CatalogModel& model,
                                                     const VersionSelector& selector);
 
-// The bytes that all its ranks hold of their shards, and the bytes of those shards.
-uint64_t HeldBytes(const CatalogReplica& replica);
-uint64_t AllBytes(const CatalogReplica& replica);
-
 // {"operation", "operation_seconds", "event"} of what is under way; empty when nothing is.
 nlohmann::json OperationToJson(const CatalogReplica& replica);
 // {"stall_seconds": {phase: seconds}, "received": [...], "copies": {...}, "failures": [...], ...}.

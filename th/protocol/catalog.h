@@ -105,6 +105,10 @@ struct FoundShard {
   Digest layout;  // empty unless not_available is kNone
 };
 
+// The bytes that all its ranks hold of their shards, and the bytes of those shards.
+uint64_t HeldBytes(const CatalogReplica& replica);
+uint64_t AllBytes(const CatalogReplica& replica);
+
 // Null: the server that listed it knows no such model. Lives as long as `catalog`.
 const CatalogModel* FindModel(const Catalog& catalog, const ModelKey& key);
 

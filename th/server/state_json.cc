@@ -59,11 +59,9 @@ std::vector<std::string> TransportsOf(const CatalogReplica& replica) {
 
 // `version` null: it holds none.
 Json ToJson(const CatalogReplica& replica, const VersionInfo* version) {
-  uint64_t bytes = 0, held = 0, readers = 0;
+  uint64_t readers = 0;
   size_t connected = 0;
   for (const CatalogRank& rank : replica.ranks) {
-    bytes += rank.bytes;
-    held += rank.bytes_held;
     readers += rank.readers;
     connected += rank.connected ? 1 : 0;
   }
@@ -78,8 +76,8 @@ Json ToJson(const CatalogReplica& replica, const VersionInfo* version) {
           {"publisher", replica.publisher},
           {"ranks", replica.ranks.size()},
           {"connected", connected},
-          {"bytes", bytes},
-          {"held", held},
+          {"bytes", AllBytes(replica)},
+          {"held", HeldBytes(replica)},
           {"site", OfAllRanks(
                        replica, [](const auto& rank) -> auto& { return rank.location.site; })},
           {"rack", OfAllRanks(
