@@ -7,6 +7,7 @@
 #include <cstring>
 #include <exception>
 #include <fstream>
+#include <memory>
 #include <sstream>
 
 #include "absl/status/status.h"
@@ -113,9 +114,9 @@ absl::StatusOr<ConfigFile> ReadConfigFile() {
     if (*named == '\0') return none;
     const absl::StatusOr<std::string> text = ReadText(named);
     if (text.ok()) return ParseConfigFile(named, *text);
-    return absl::Status(
-        text.status().code(),
-        absl::StrCat(text.status().message(), " (the environment sets ", kFileVariable, " to it)"));
+    return absl::Status(text.status().code(),
+                        absl::StrCat(text.status().message(), " (the environment sets ",
+                                     kFileVariable, " to it): write it, or unset ", kFileVariable));
   }
   for (const std::string& path : UsualPlaces()) {
     const absl::StatusOr<std::string> text = ReadText(path);
@@ -150,12 +151,16 @@ std::vector<SettingInForce> SettingsInForce(const ConfigFile& file) {
 }
 
 void AddConfigFile(CLI::App* app) {
-  app->preparse_callback([](size_t) {
+  const auto read = std::make_shared<absl::Status>();
+  app->preparse_callback([read](size_t) {
     const absl::StatusOr<ConfigFile> file = ReadConfigFile();
-    if (!file.ok()) {
-      throw CLI::ConfigError(std::string(file.status().message()), CLI::ExitCodes::ConfigError);
-    }
-    SetEnvironmentFrom(*file);
+    *read = file.status();
+    if (file.ok()) SetEnvironmentFrom(*file);
+  });
+  // Only now, so that --help helps whatever the file says.
+  app->parse_complete_callback([read] {
+    if (read->ok()) return;
+    throw CLI::ConfigError(std::string(read->message()), CLI::ExitCodes::ConfigError);
   });
 }
 

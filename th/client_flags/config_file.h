@@ -57,8 +57,8 @@ struct SettingInForce {
 // Also after SetEnvironmentFrom.
 std::vector<SettingInForce> SettingsInForce(const ConfigFile& file);
 
-// Does that when `app` begins to parse; what is wrong with the file is a usage error. For a
-// program's own app, not for a subcommand.
+// Does that when `app` begins to parse; what is wrong with the file is a usage error, but for
+// --help and --version. For a program's own app, not for a subcommand.
 void AddConfigFile(CLI::App* app);
 
 }  // namespace th

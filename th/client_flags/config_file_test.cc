@@ -78,9 +78,9 @@ TEST_F(ConfigFileTest, TheVariableNamesAFileThatHasToBeThere) {
   ASSERT_OK_AND_ASSIGN(file, ReadConfigFile());
   EXPECT_EQ(file.path, "");
   setenv("TH_CONFIG", "/nowhere/config.toml", 1);
-  EXPECT_THAT(ReadConfigFile(),
-              StatusIs(absl::StatusCode::kNotFound, AllOf(HasSubstr("/nowhere/config.toml"),
-                                                          HasSubstr("sets TH_CONFIG to it"))));
+  EXPECT_THAT(ReadConfigFile(), StatusIs(absl::StatusCode::kNotFound,
+                                         AllOf(HasSubstr("/nowhere/config.toml"),
+                                               HasSubstr("sets TH_CONFIG to it): write it"))));
 }
 
 TEST_F(ConfigFileTest, AFolderInItsPlaceIsAnError) {
@@ -113,6 +113,21 @@ TEST_F(ConfigFileTest, WhatIsWrongIsNamed) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("run takes one value")));
   EXPECT_THAT(StatusOf("run = \"\"\n"),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("run takes one value")));
+}
+
+TEST_F(ConfigFileTest, AWrongFileIsAUsageErrorOfEverythingButHelp) {
+  setenv("TH_CONFIG", Write("wrong.toml", "sever = \"h:1\"\n").c_str(), 1);
+  bool ran = false;
+  CLI::App app;
+  app.require_subcommand(1);
+  app.add_subcommand("list", "")->callback([&ran] { ran = true; });
+  AddConfigFile(&app);
+  EXPECT_THROW(app.parse("list --help"), CLI::CallForHelp);
+  EXPECT_THROW(app.parse("list"), CLI::ConfigError);
+  EXPECT_FALSE(ran);
+  setenv("TH_CONFIG", "", 1);
+  app.parse("list");
+  EXPECT_TRUE(ran);
 }
 
 }  // namespace
