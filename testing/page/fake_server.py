@@ -1,6 +1,6 @@
 """A server of the page without a server: a fleet that is made up from a seed and moves on with time.
 
-  testing/page/fake_server.py --replicas 40 --fills 6 --port 8080      then open http://127.0.0.1:8080/
+  python3 testing/page/fake_server.py --replicas 40 --fills 6 --port 8080      then open http://127.0.0.1:8080/
 
 A trainer publishes one version after the other, and the fills sweep over the rollouts: each reads from replicas that
 the same sweep has reached before, of its own site where there is one. The whole fleet is a function of the seed and of
