@@ -57,8 +57,8 @@ class Host:
         programs = folder / "programs"
         for place in ("programs", "models/qwen3-8b", "var/lib", "var/log/tensorhub", "home"):
             (folder / place).mkdir(parents=True)
-        for program in OPTIONS.program:
-            (programs / pathlib.Path(program).name).symlink_to(pathlib.Path(program).resolve())
+        for program in OPTIONS.program:  # copies: `th bench` starts the server that lies beside itself, as where it is installed
+            shutil.copy(program, programs)
         curl = programs / "curl"
         curl.write_text(CURL)
         curl.chmod(0o755)
