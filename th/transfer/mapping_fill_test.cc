@@ -132,6 +132,13 @@ class Recorder final : public FillObserver {
     EXPECT_TRUE(mu_.AwaitWithTimeout(absl::Condition(&there), kPatience));
     return notes_;
   }
+  void AwaitStopped() {
+    absl::MutexLock lock(&mu_);
+    const auto stopped = [&]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+      return !notes_.empty() && notes_.back() == "stopped";
+    };
+    EXPECT_TRUE(mu_.AwaitWithTimeout(absl::Condition(&stopped), kPatience));
+  }
 
  private:
   void Note(std::string what) {
@@ -164,8 +171,7 @@ class MappingFillTest : public ::testing::Test {
   }
   ~MappingFillTest() override {
     fill_->Stop();
-    // Ends with the fill, after every call into this test's objects.
-    while (recorder_.Await(1).back() != "stopped") recorder_.Await(recorder_.Await(1).size() + 1);
+    recorder_.AwaitStopped();  // after it no call comes into this test's objects
   }
   void Start(std::optional<Digest> root, std::vector<AssignedSource> sources) {
     fill_ = MappingFill::Start({.layout = layout_,
