@@ -128,6 +128,26 @@ TEST_F(LiveTest, TopInAPipePrintsPagesUntilASignal) {
   EXPECT_EQ(top.Finish().status, kOk);
 }
 
+TEST_F(LiveTest, TopKeepsTheLastPictureWhileTheServerIsAway) {
+  const auto publisher = Publish();
+  RunningProgram top(Against({Th(), "top", "--interval", "100ms"}));
+  RunningProgram as_json(Against({Th(), "top", "--interval", "100ms", "--json"}));
+  const std::string head = top.AwaitLine("TensorHub, epoch ");
+  EXPECT_NE(top.AwaitLine("trainer"), "");
+  EXPECT_NE(as_json.AwaitLine("trainer"), "");
+  server_.Kill();
+  EXPECT_NE(top.AwaitLine("the server does not answer since "), "");
+  EXPECT_THAT(top.AwaitLine("trainer"), HasSubstr("step-1"));
+  EXPECT_TRUE(as_json.AwaitError("the server does not answer"));
+  server_.Start();
+  EXPECT_TRUE(as_json.AwaitError("the server answers again"));
+  std::string later = head;
+  while (later == head) later = top.AwaitLine("TensorHub, epoch ");
+  EXPECT_NE(later, "") << "the page of the next epoch";
+  top.process().Signal(SIGINT);
+  EXPECT_EQ(top.Finish().status, kOk);
+}
+
 TEST_F(LiveTest, EventsGoOnWhileTheyAreFollowed) {
   RunningProgram events(Against({Th(), "events", "--follow", "--interval", "50ms", "--json"}));
   const auto publisher = Publish();

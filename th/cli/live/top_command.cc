@@ -1,6 +1,7 @@
 // th top: versions, replicas, who fills from whom, rates and stalls, refreshed.
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -39,10 +40,6 @@ bool PrintJson(const Catalog& catalog, const FillRates& rates) {
          std::fflush(stdout) == 0;
 }
 
-std::vector<std::string> AwayLines(const absl::Status& status) {
-  return {absl::StrCat("the server does not answer: ", std::string(status.message()))};
-}
-
 void ShowOnce(const Catalog& catalog, const TopFlags& flags) {
   FillRates rates;
   rates.Observe(catalog, absl::Now());
@@ -53,26 +50,48 @@ void ShowOnce(const Catalog& catalog, const TopFlags& flags) {
   }
 }
 
+// The pages, one a refresh. While the server is away the last one stays, below the time since when.
+class LivePage {
+ public:
+  // On the terminal, or as JSON lines on stdout.
+  explicit LivePage(bool json) {
+    if (!json) terminal_.emplace(stdout);
+  }
+  // Each returns false when nobody reads any more.
+  bool ShowAnswer(const Catalog& catalog) {
+    LOG_IF(INFO, !terminal_ && away_since_) << "the server answers again";
+    away_since_.reset();
+    rates_.Observe(catalog, absl::Now());
+    if (!terminal_) return PrintJson(catalog, rates_);
+    last_ = TopLines(catalog, rates_);
+    return terminal_->Show(FitPage(last_, terminal_->size()));
+  }
+  bool ShowAway(absl::Time asked, absl::string_view why) {
+    LOG_IF(WARNING, !terminal_ && !away_since_) << "the server does not answer: " << why;
+    if (!away_since_) away_since_ = asked;
+    if (!terminal_) return true;
+    const auto lines = AwayLines(last_, *away_since_, absl::Now(), why);
+    return terminal_->Show(FitPage(lines, terminal_->size()));
+  }
+
+ private:
+  std::optional<TerminalPage> terminal_;
+  FillRates rates_;
+  std::vector<std::string> last_;
+  std::optional<absl::Time> away_since_;
+};
+
 // Until a signal, or until nobody reads.
 void Refresh(Controller& controller, const TopFlags& flags, StopSignals& stop) {
   const StopSignals::Unbroken whole(&stop);  // the terminal is restored first
-  const std::unique_ptr<TerminalPage> page =
-      flags.reporter.json() ? nullptr : std::make_unique<TerminalPage>(stdout);
-  FillRates rates;
+  LivePage page(flags.reporter.json());
+  bool read = true;
   do {
+    const absl::Time asked = absl::Now();
     const absl::StatusOr<Catalog> catalog = controller.List(kListTimeout);
-    bool read = true;
-    if (catalog.ok()) {
-      rates.Observe(*catalog, absl::Now());
-      read = page == nullptr ? PrintJson(*catalog, rates)
-                             : page->Show(FitPage(TopLines(*catalog, rates), page->size()));
-    } else if (page != nullptr) {
-      read = page->Show(FitPage(AwayLines(catalog.status()), page->size()));
-    } else {
-      LOG(WARNING) << AwayLines(catalog.status()).front();
-    }
-    if (!read) return;
-  } while (!stop.WaitFor(flags.interval));
+    read =
+        catalog.ok() ? page.ShowAnswer(*catalog) : page.ShowAway(asked, catalog.status().message());
+  } while (read && !stop.WaitFor(flags.interval));
 }
 
 ExitStatus RunTop(const TopFlags& flags) {

@@ -103,7 +103,7 @@ std::string StallText(const ModelTotals& totals) {
     parts.push_back(
         absl::StrCat(std::string(StallPhaseName(phase)), " ", Seconds(totals.stall_of(phase))));
   }
-  std::string text = absl::StrCat("stall ", Seconds(totals.stall_of_all()));
+  std::string text = absl::StrCat("stall ", Seconds(SumOf(totals.stall)));
   if (!parts.empty()) absl::StrAppend(&text, " (", absl::StrJoin(parts, ", "), ")");
   return text;
 }
@@ -168,6 +168,17 @@ std::vector<std::string> TopLines(const Catalog& catalog, const FillRates& rates
       lines.emplace_back(line);
     }
   }
+  return lines;
+}
+
+std::vector<std::string> AwayLines(const std::vector<std::string>& last, absl::Time since,
+                                   absl::Time now, absl::string_view why) {
+  std::vector<std::string> lines = {
+      absl::StrCat("the server does not answer since ",
+                   absl::FormatTime("%H:%M:%S", since, absl::LocalTimeZone()), ", for ",
+                   absl::FormatDuration(absl::Trunc(now - since, absl::Seconds(1))), ": ", why),
+      "its last picture:", ""};
+  lines.insert(lines.end(), last.begin(), last.end());
   return lines;
 }
 

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "nlohmann/json.hpp"
 #include "th/cli/live/fill_rates.h"
 #include "th/protocol/catalog.h"
@@ -14,6 +16,11 @@ namespace th {
 
 // A head line, then for each model its sums and a line a replica, fills first. Without a limit.
 std::vector<std::string> TopLines(const Catalog& catalog, const FillRates& rates);
+
+// The page while the server does not answer: since when, for how long, why, and below it the page
+// that it was drawn from last. `since` is the time of the first question without an answer.
+std::vector<std::string> AwayLines(const std::vector<std::string>& last, absl::Time since,
+                                   absl::Time now, absl::string_view why);
 
 // How large the page may be; 0: as large as it is.
 struct PageSize {

@@ -11,6 +11,7 @@
 namespace th {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
@@ -78,6 +79,15 @@ TEST(TopLinesTest, ManySourcesAreCountedAndNotAllNamed) {
   for (uint32_t rank = 1; rank < 5; ++rank) sources.push_back({"trainer", Rank(rank)});
   EXPECT_THAT(absl::StrJoin(TopLines(catalog, {}), "\n"),
               HasSubstr("trainer/0, trainer/1, trainer/2 and 2 more"));
+}
+
+TEST(AwayLinesTest, TheLastPictureStaysBelowSinceWhen) {
+  const absl::Time since = absl::FromUnixSeconds(1'700'000'000);
+  const auto lines = AwayLines({"TensorHub, epoch 7, 0 models"}, since, since + absl::Seconds(75.7),
+                               "connection refused");
+  EXPECT_THAT(lines, ElementsAre(AllOf(HasSubstr("does not answer since "),
+                                       HasSubstr(", for 1m15s: connection refused")),
+                                 HasSubstr("last picture"), "", "TensorHub, epoch 7, 0 models"));
 }
 
 TEST(FitPageTest, LongLinesAreCutAndNeverWrapped) {
