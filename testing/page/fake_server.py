@@ -66,8 +66,12 @@ def version(number: str, label: str, **fields) -> dict:
 
 
 def model(run: str, name: str, versions: list[dict], replicas: list[dict], **fields) -> dict:
-    known = {"keep_latest": 2, "left_out": 0, "stall_s": {}, "received_bytes": 0, "copies_sent": 0.0}
+    known = {"keep_latest": 2, "left_out": 0, "stall_s": {}, "longest_stalls": [], "received_bytes": 0, "copies_sent": 0.0}
     return {"run": run, "model": name, "versions": versions, "replicas": replicas, **known, **fields}
+
+
+def stalled(rank: str, **stall_s: float) -> dict:
+    return {"rank": rank, "buffer": "weights", "stall_s": stall_s}
 
 
 def event(at_s: float, kind: str, id_: str, who: str, what: str, **fields) -> dict:
@@ -178,6 +182,7 @@ class Fleet:
             [self.version_row(sweep, newest) for sweep in range(newest, max(-1, newest - MOST_VERSIONS), -1)],
             replicas,
             stall_s={**{phase: seconds * moved for phase, seconds in stall_s.items()}, "failed": 0},
+            longest_stalls=[stalled("rollout-%d/0" % i, queue=0.2, transfer=FILL_S * (9 - i)) for i in range(8)],
             received_bytes=WHOLE * moved,
             copies_sent=float(moved),
         )

@@ -15,7 +15,7 @@ import urllib.request
 
 import fake_server
 from browser import Browser
-from fake_server import event, model, replica, state, version
+from fake_server import event, model, replica, stalled, state, version
 
 from testing.checkpoint_files import write_checkpoint
 from testing.started_processes import Processes
@@ -289,6 +289,17 @@ class ModelTest(PageTest):
         self.assertEqual(self.text("#stall-note"), "1 min 40 s in all, 25.0 s for each of 4 ranks")
         self.assertEqual(self.text("#received"), "2.00 GB received by updates, 1.02 whole copies sent")
 
+    def test_the_ranks_that_waited_longest_are_shown_with_their_phases(self) -> None:
+        longest = [stalled("a/3", transfer=60.0, queue=30.0, verify=0.5, failed=0.0), stalled("b/0", drain=9.05)]
+        self.show(state(1, [model("r1", "m", [], [], longest_stalls=longest)], []))
+        rows = self.rows("#stalled-ranks")
+        self.assertEqual([[row[0], *row[2:]] for row in rows], [
+            ["a/3", "1 min 30 s", "transfer 1 min 0 s, queue 30.0 s"],
+            ["b/0", "9.1 s", "drain 9.1 s"],
+        ])
+        self.show(state(2, [model("r1", "m", [], [])], []))
+        self.assertTrue(self.browser.run("return document.getElementById('longest-stalls').hidden"))
+
     def test_the_hash_chooses_the_model(self) -> None:
         models = [model("r1", name, [], [replica(group="of-" + name, version="", label="")]) for name in ("m", "n")]
         self.show(state(1, models, []), "#model=r1/n")
@@ -323,11 +334,12 @@ class ModelTest(PageTest):
         hostile.update(transports=[HOSTILE], operation=HOSTILE, event=HOSTILE, held=1)
         replicas = [hostile, replica(group="b", version=HOSTILE, label="x")]
         the_model = model(HOSTILE, HOSTILE, [version(HOSTILE, HOSTILE)], replicas, stall_s={HOSTILE: 1.0})
+        the_model["longest_stalls"] = [stalled(HOSTILE, **{HOSTILE: 1.0})]
         events = [event(1, HOSTILE, HOSTILE, HOSTILE, HOSTILE, run=HOSTILE, model=HOSTILE)]
         self.show(state(1, [the_model], events, address=HOSTILE, version=HOSTILE, epoch=HOSTILE))
         self.await_answers(1)
         self.browser.click(".tile")
-        header, lists = ["address", "server-version", "epoch", "model"], ["versions", "stall", "fills", "events"]
+        header, lists = ["address", "server-version", "epoch", "model"], ["versions", "stall", "stalled-ranks", "fills", "events"]
         for name in [*header, *lists, "sites", "legend", "kind", "details"]:
             self.assertIn(HOSTILE, self.text("#" + name), name)
         self.browser.click("#events a")

@@ -91,7 +91,8 @@ Json ToJson(const CatalogRank& rank) {
                {"bytes_held", rank.bytes_held},
                {"connected", rank.connected},
                {"since_heard_seconds", absl::ToDoubleSeconds(rank.since_heard)},
-               {"readers", rank.readers}};
+               {"readers", rank.readers},
+               {"stall_seconds", SecondsByPhaseName(rank.stall)}};
   json["endpoints"] = Json::array();
   for (const Endpoint& endpoint : rank.endpoints) {
     json["endpoints"].push_back(absl::StrCat(endpoint.transport, " ", endpoint.address));

@@ -198,6 +198,7 @@ json RankToJson(const CatalogRank& rank) {
                  {"sources", Names(rank.sources)},
                  {"endpoints", Addresses(rank)},
                  {"location", rank.location.ToString()},
+                 {"stall_seconds", SecondsByPhaseName(rank.stall)},
                  {"transports", rank.transports.names},
                  {"passed_over", PassedOverToJson(rank.transports.passed_over)}};
   if (rank.leaves_in != absl::InfiniteDuration()) {
@@ -267,11 +268,7 @@ json OperationToJson(const CatalogReplica& replica) {
 }
 
 json TotalsToJson(const ModelTotals& totals) {
-  json stall = json::object(), received = json::array(), failures = json::array();
-  for (size_t i = 0; i < kStallPhases; ++i) {
-    const auto phase = static_cast<StallPhase>(i);
-    stall[std::string(StallPhaseName(phase))] = absl::ToDoubleSeconds(totals.stall_of(phase));
-  }
+  json received = json::array(), failures = json::array();
   for (const ReceivedBytes& one : totals.fill.received) {
     received.push_back({{"transport", one.transport},
                         {"distance", std::string(DistanceName(one.distance))},
@@ -284,7 +281,7 @@ json TotalsToJson(const ModelTotals& totals) {
          {"cause", absl::StatusCodeToString(static_cast<absl::StatusCode>(failure.code))},
          {"count", failure.count}});
   }
-  return {{"stall_seconds", std::move(stall)},
+  return {{"stall_seconds", SecondsByPhaseName(totals.stall)},
           {"received", std::move(received)},
           {"passed_over", PassedOverToJson(totals.fill.passed_over)},
           {"unchanged_bytes", totals.fill.unchanged_bytes},

@@ -33,6 +33,7 @@ struct CatalogRank {
   // Until the end of its notice (see Preempt). Infinite: it has none.
   absl::Duration leaves_in = absl::InfiniteDuration();
   TransportsUsed transports;  // by the last update; empty for what it published
+  StallByPhase stall{};       // since it registered this buffer
 };
 
 // A group that holds, fills or publishes one version in one form.

@@ -27,8 +27,16 @@ absl::string_view StallPhaseName(StallPhase phase) {
   return index < kStallPhases ? kNames[index] : "unknown";
 }
 
-absl::Duration ModelTotals::stall_of_all() const {
+absl::Duration SumOf(const StallByPhase& stall) {
   return std::accumulate(stall.begin(), stall.end(), absl::ZeroDuration());
+}
+
+std::map<std::string, double> SecondsByPhaseName(const StallByPhase& stall) {
+  std::map<std::string, double> seconds;
+  for (size_t i = 0; i < kStallPhases; ++i) {
+    seconds.emplace(StallPhaseName(static_cast<StallPhase>(i)), absl::ToDoubleSeconds(stall[i]));
+  }
+  return seconds;
 }
 
 uint64_t ModelTotals::bytes_received() const {

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -81,6 +82,11 @@ inline constexpr size_t kStallPhases = 7;
 // "resolve".
 absl::string_view StallPhaseName(StallPhase phase);
 
+using StallByPhase = std::array<absl::Duration, kStallPhases>;
+absl::Duration SumOf(const StallByPhase& stall);
+// The seconds by the phases' names, all of them.
+std::map<std::string, double> SecondsByPhaseName(const StallByPhase& stall);
+
 // Operations of one kind that ended with one code.
 struct FailureCount {
   uint8_t kind = 0;  // an OperationKind
@@ -92,7 +98,7 @@ inline constexpr size_t kMaxFailureKinds = 64;
 
 // Sums over all ranks of a model since the server's start (or the model's first rank).
 struct ModelTotals {
-  std::array<absl::Duration, kStallPhases> stall{};
+  StallByPhase stall{};
   FillCost fill;
   // Bytes received by groups that moved, over the version's: how often the publisher sent it
   // whole, and how often relays did.
@@ -112,7 +118,6 @@ struct ModelTotals {
   std::vector<FailureCount> failures;  // by kind and code; at most kMaxFailureKinds
 
   absl::Duration stall_of(StallPhase phase) const { return stall[static_cast<size_t>(phase)]; }
-  absl::Duration stall_of_all() const;
   uint64_t bytes_received() const;
   friend bool operator==(const ModelTotals&, const ModelTotals&) = default;
 };

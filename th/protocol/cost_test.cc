@@ -71,9 +71,13 @@ TEST(ModelTotalsTest, SumsOverCausesAndKinds) {
   totals.stall[static_cast<size_t>(StallPhase::kDrain)] = absl::Seconds(1);
   totals.fill.received = {{"tcp", Distance::kSameHost, true, 3},
                           {"tcp", Distance::kSameSite, true, 4}};
-  EXPECT_EQ(totals.stall_of_all(), absl::Seconds(3));
+  EXPECT_EQ(SumOf(totals.stall), absl::Seconds(3));
   EXPECT_EQ(totals.stall_of(StallPhase::kVerify), absl::Seconds(2));
   EXPECT_EQ(totals.bytes_received(), 7u);
+  const std::map<std::string, double> seconds = SecondsByPhaseName(totals.stall);
+  EXPECT_EQ(seconds.size(), kStallPhases);
+  EXPECT_EQ(seconds.at("verify"), 2);
+  EXPECT_EQ(seconds.at("queue"), 0);
 }
 
 TEST(StallPhaseTest, EachHasAName) {

@@ -111,6 +111,20 @@ class CostsTest : public ::testing::Test {
     return {};
   }
 
+  // Of the group's first rank, whether it holds a version or nothing.
+  StallByPhase StallListedOf(const std::string& group) {
+    const CatalogModel model = hub_.List().models.at(0);
+    std::vector<CatalogReplica> replicas = model.idle;
+    for (const CatalogVersion& version : model.versions) {
+      replicas.insert(replicas.end(), version.replicas.begin(), version.replicas.end());
+    }
+    for (const CatalogReplica& replica : replicas) {
+      if (replica.group == group) return replica.ranks.at(0).stall;
+    }
+    ADD_FAILURE() << group << " is not listed";
+    return {};
+  }
+
   RegistryHarness hub_;
   TestRank trainer_, rollout_;
 };
@@ -142,7 +156,9 @@ TEST_F(CostsTest, AClaimIsAddedUpByCauseAndKind) {
   Done(cost);
   const ModelTotals totals = this->totals();
   EXPECT_EQ(totals.stall_of(StallPhase::kTransfer), absl::Milliseconds(30));
-  EXPECT_EQ(totals.stall_of_all(), absl::Milliseconds(37));
+  EXPECT_EQ(SumOf(totals.stall), absl::Milliseconds(37));
+  EXPECT_EQ(StallListedOf("rollout"), totals.stall);
+  EXPECT_EQ(SumOf(StallListedOf("trainer")), absl::ZeroDuration());
   EXPECT_EQ(totals.fill, cost.fill);
   EXPECT_EQ(totals.moves, 1u);
   EXPECT_EQ(totals.publishes, 1u);
@@ -246,7 +262,7 @@ TEST_F(CostsTest, AnAbsurdClaimIsCountedAsRefusedAndTheUpdateMovesAllTheSame) {
   EXPECT_EQ(rollout_.Finished().outcome, UpdateOutcome::kMoved);
   const ModelTotals totals = this->totals();
   EXPECT_EQ(totals.claims_refused, 1u);
-  EXPECT_EQ(totals.stall_of_all(), absl::ZeroDuration());
+  EXPECT_EQ(SumOf(totals.stall), absl::ZeroDuration());
   EXPECT_EQ(totals.bytes_received(), 0u);
   EXPECT_THAT(hub_.Log(), HasSubstr("claim refused: it claims"));
 }
@@ -255,7 +271,7 @@ TEST_F(CostsTest, ARepeatedClaimCountsOnce) {
   Done(GoodCost());
   Done(GoodCost());  // refused: the operation has ended
   EXPECT_EQ(totals().moves, 1u);
-  EXPECT_EQ(totals().stall_of_all(), absl::Milliseconds(37));
+  EXPECT_EQ(SumOf(totals().stall), absl::Milliseconds(37));
 }
 
 TEST_F(CostsTest, AFailureIsCountedByKindAndCodeWithItsTime) {
@@ -267,6 +283,7 @@ TEST_F(CostsTest, AFailureIsCountedByKindAndCodeWithItsTime) {
                                        .code = static_cast<int>(absl::StatusCode::kDataLoss),
                                        .count = 1}));
   EXPECT_EQ(totals.stall_of(StallPhase::kFailed), absl::Seconds(2));
+  EXPECT_EQ(StallListedOf("rollout"), totals.stall);
 }
 
 TEST_F(CostsTest, ADrainIsCountedWithTheReadersThatItCut) {

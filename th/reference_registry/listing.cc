@@ -83,7 +83,8 @@ CatalogRank ListRank(const Buffer& buffer, absl::Time now) {
       .readers = buffer.shard == nullptr ? 0 : ReaderCount(*buffer.shard, buffer.address),
       .sources = SourceNames(buffer),
       .snapshot_bytes = IsPublisher(buffer) ? buffer.snapshot_bytes : 0,
-      .leaves_in = std::max(worker.leaves_at - now, absl::ZeroDuration())};
+      .leaves_in = std::max(worker.leaves_at - now, absl::ZeroDuration()),
+      .stall = buffer.stall};
   if (buffer.content.has_value()) listed.transports = buffer.content->transports;
   return listed;
 }

@@ -63,15 +63,25 @@ absl::Status CheckReceived(const FillCost& cost, uint64_t shard_bytes) {
       " re-routes for a shard of ", shard_bytes, " bytes"));
 }
 
-absl::Duration& StallOf(ModelTotals& totals, StallPhase cause) {
-  return totals.stall[static_cast<size_t>(cause)];
+// Adds to the rank's own sum and to its model's.
+void AddStall(Buffer& buffer, StallPhase phase, absl::Duration stall) {
+  const auto index = static_cast<size_t>(phase);
+  buffer.stall[index] += stall;
+  buffer.replica->group->model->totals.stall[index] += stall;
+}
+// The same for a rank whose worker may be gone, which leaves the model's sum.
+void AddStall(const Replica& replica, Rank rank, StallPhase phase, absl::Duration stall) {
+  const auto found = replica.buffers.find(rank);
+  if (found != replica.buffers.end()) return AddStall(*found->second, phase, stall);
+  replica.group->model->totals.stall[static_cast<size_t>(phase)] += stall;
 }
 
-void AddUpdate(const RankCost& cost, ModelTotals& totals, UpdateParticipant& participant) {
-  StallOf(totals, StallPhase::kResolve) += cost.resolve;
-  StallOf(totals, StallPhase::kQueue) += cost.queue;
-  StallOf(totals, StallPhase::kTransfer) += cost.transfer;
-  StallOf(totals, StallPhase::kVerify) += cost.verify;
+void AddUpdate(const RankCost& cost, Buffer& buffer, UpdateParticipant& participant) {
+  AddStall(buffer, StallPhase::kResolve, cost.resolve);
+  AddStall(buffer, StallPhase::kQueue, cost.queue);
+  AddStall(buffer, StallPhase::kTransfer, cost.transfer);
+  AddStall(buffer, StallPhase::kVerify, cost.verify);
+  ModelTotals& totals = buffer.replica->group->model->totals;
   totals.fill.unchanged_bytes += cost.fill.unchanged_bytes;
   totals.fill.rerouted_bytes += cost.fill.rerouted_bytes;
   totals.fill.reread_bytes += cost.fill.reread_bytes;
@@ -165,11 +175,11 @@ void CountRankDone(Turn& turn, Buffer& buffer, const Transaction& transaction,
   if (UpdateParticipant* update = participant.if_update()) {
     NoteTransports(turn, buffer, TransportsUsed::Of(cost.fill), transaction.event);
     model.stall_seconds.Record(cost.resolve + cost.queue + cost.transfer + cost.verify);
-    return AddUpdate(cost, model.totals, *update);
+    return AddUpdate(cost, buffer, *update);
   }
   ++model.totals.drains;
   model.stall_seconds.Record(cost.queue);
-  StallOf(model.totals, StallPhase::kDrain) += cost.queue;
+  AddStall(buffer, StallPhase::kDrain, cost.queue);
 }
 
 void CountMoved(Turn& turn, const Replica& replica, const Transaction& transaction) {
@@ -181,7 +191,7 @@ void CountMoved(Turn& turn, const Replica& replica, const Transaction& transacti
   uint64_t from_publisher = 0, from_relays = 0;
   for (const auto& [rank, participant] : transaction.participants) {
     const UpdateParticipant& update = participant.update();
-    StallOf(totals, StallPhase::kApply) += turn.now - *update.done_at;
+    AddStall(replica, rank, StallPhase::kApply, turn.now - *update.done_at);
     from_publisher += update.from_publisher_bytes;
     from_relays += update.from_relays_bytes;
   }
@@ -202,7 +212,7 @@ void CountFailed(Turn& turn, const Replica& replica, const Transaction& transact
   for (const auto& [rank, participant] : transaction.participants) {
     // Those that were done have told the rest themselves.
     const absl::Time since = participant.done_at().value_or(transaction.started);
-    StallOf(totals, StallPhase::kFailed) += turn.now - since;
+    AddStall(replica, rank, StallPhase::kFailed, turn.now - since);
     replica.group->model->stall_seconds.Record(turn.now - since);
     const UpdateParticipant* const update = participant.if_update();
     if (update != nullptr && !update->done_at.has_value()) totals.fill.reroutes += update->reroutes;

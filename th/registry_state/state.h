@@ -174,6 +174,7 @@ struct Buffer {
   uint64_t segment_count = 0;
   BufferGeneration generation;
   uint64_t snapshot_bytes = 0;  // of its last publication
+  StallByPhase stall{};         // that its rank had, as in the model's totals
   OperationNumber last_started;
   // The last unpublish whose drain this rank finishes by itself, as the operation is over: it
   // failed here, or ended in an earlier epoch.

@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -101,13 +102,30 @@ Json ToJson(const CatalogVersion& version) {
           {"pins", version.pins.size()}};
 }
 
-Json StallOf(const ModelTotals& totals) {
-  Json stall;
-  for (size_t i = 0; i < kStallPhases; ++i) {
-    const auto phase = static_cast<StallPhase>(i);
-    stall[std::string(StallPhaseName(phase))] = absl::ToDoubleSeconds(totals.stall_of(phase));
+// The ranks that waited longest, the longest first; none that has not waited.
+Json LongestStalls(const CatalogModel& model) {
+  std::vector<std::pair<absl::Duration, const CatalogRank*>> stalled;
+  const auto add = [&](const CatalogReplica& replica) {
+    for (const CatalogRank& rank : replica.ranks) {
+      const absl::Duration stall = SumOf(rank.stall);
+      if (stall > absl::ZeroDuration()) stalled.emplace_back(stall, &rank);
+    }
+  };
+  for (const CatalogVersion& version : model.versions) {
+    for (const CatalogReplica& replica : version.replicas) add(replica);
   }
-  return stall;
+  for (const CatalogReplica& replica : model.idle) add(replica);
+  const auto end = stalled.begin() + std::min(stalled.size(), kMaxStalledRanksInState);
+  std::partial_sort(stalled.begin(), end, stalled.end(),
+                    [](const auto& a, const auto& b) { return a.first > b.first; });
+  Json listed = Json::array();
+  for (auto it = stalled.begin(); it != end; ++it) {
+    const CatalogRank& rank = *it->second;
+    listed.push_back({{"rank", rank.name.ToString()},
+                      {"buffer", rank.buffer_name},
+                      {"stall_s", SecondsByPhaseName(rank.stall)}});
+  }
+  return listed;
 }
 
 // `room`: how many more replicas there may be.
@@ -133,7 +151,8 @@ Json ToJson(const CatalogModel& model, size_t& room) {
           {"left_out", left_out},
           {"versions", std::move(versions)},
           {"replicas", std::move(replicas)},
-          {"stall_s", StallOf(model.totals)},
+          {"stall_s", SecondsByPhaseName(model.totals.stall)},
+          {"longest_stalls", LongestStalls(model)},
           {"received_bytes", model.totals.bytes_received()},
           {"copies_sent", model.totals.copies_published}};
 }

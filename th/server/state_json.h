@@ -16,6 +16,8 @@ namespace th {
 inline constexpr size_t kMaxReplicasInState = 5'000;
 // The most versions of one model, the newest.
 inline constexpr size_t kMaxVersionsInState = 20;
+// The most ranks of one model whose stall is listed by rank, those that waited longest.
+inline constexpr size_t kMaxStalledRanksInState = 16;
 // The most hosts that one replica names.
 inline constexpr size_t kMaxHostsInState = 4;
 

@@ -103,6 +103,26 @@ TEST(StateJsonTest, AReplicaIsTheSumOfItsRanks) {
   EXPECT_EQ(model["stall_s"]["transfer"], 1.5);
 }
 
+TEST(StateJsonTest, TheRanksThatWaitedLongestAreListedByPhase) {
+  StatusSnapshot snapshot = Sample();
+  CatalogReplica& rollout = snapshot.catalog.models[0].versions[0].replicas[0];
+  rollout.ranks[1].stall[static_cast<size_t>(StallPhase::kQueue)] = absl::Seconds(2);
+  for (uint32_t rank = 0; rank < kMaxStalledRanksInState; ++rank) {
+    snapshot.catalog.models[0].idle[0].ranks.push_back(RankOf("late", rank, "node"));
+    snapshot.catalog.models[0].idle[0].ranks.back().stall[0] = absl::Seconds(10 + rank);
+  }
+  Json longest = Json::parse(RenderStateJson(snapshot))["models"][0]["longest_stalls"];
+  EXPECT_EQ(longest.size(), kMaxStalledRanksInState) << "the shortest is left out";
+  EXPECT_EQ(longest[0]["rank"], "late/15");
+  EXPECT_EQ(longest[0]["stall_s"]["resolve"], 25);
+
+  snapshot.catalog.models[0].idle[0].ranks.clear();
+  longest = Json::parse(RenderStateJson(snapshot))["models"][0]["longest_stalls"];
+  ASSERT_EQ(longest.size(), 1u) << "who has not waited is not listed";
+  EXPECT_EQ(longest[0]["rank"], "rollout/1");
+  EXPECT_EQ(longest[0]["stall_s"]["queue"], 2);
+}
+
 TEST(StateJsonTest, VersionsAndEventsAreThere) {
   const Json state = Json::parse(RenderStateJson(Sample()));
   EXPECT_EQ(state["models"][0]["versions"][0], Json({{"number", "3.2"},

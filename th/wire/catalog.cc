@@ -37,6 +37,9 @@ pb::CatalogRank RankToProto(const CatalogRank& rank) {
     out.add_transports(CleanText(transport, kMaxTransportNameBytes));
   }
   for (const PassedOver& one : rank.transports.passed_over) *out.add_passed_over() = ToProto(one);
+  if (SumOf(rank.stall) > absl::ZeroDuration()) {
+    for (const absl::Duration stall : rank.stall) *out.add_stall() = ToProto(stall);
+  }
   return out;
 }
 
@@ -62,6 +65,7 @@ absl::StatusOr<CatalogRank> RankFromProto(const pb::CatalogRank& in) {
               [](const std::string& name) -> absl::StatusOr<std::string> { return name; });
   reader.Each("passed_over", in.passed_over(), kMaxPassedOverKinds, out.transports.passed_over,
               [](const pb::PassedOver& one) { return FromProto(one); });
+  ReadStall(reader, in.stall(), out.stall);
   return reader.Finish(std::move(out));
 }
 

@@ -135,6 +135,12 @@ absl::StatusOr<RankCost> FromProto(const pb::RankCost& in) {
   return reader.Finish(std::move(out));
 }
 
+void ReadStall(FieldReader& reader, const google::protobuf::RepeatedPtrField<pb::Duration>& in,
+               StallByPhase& out) {
+  const int phases = std::min(in.size(), static_cast<int>(kStallPhases));
+  for (int i = 0; i < phases; ++i) reader.Duration("stall", true, in[i], out[i]);
+}
+
 pb::CatalogTotals ToProto(const ModelTotals& totals) {
   pb::CatalogTotals out;
   for (const absl::Duration stall : totals.stall) *out.add_stall() = ToProto(stall);
@@ -171,9 +177,7 @@ absl::StatusOr<ModelTotals> FromProto(const pb::CatalogTotals& in) {
                   .offloads_failed = in.offloads_failed(),
                   .leases_expired = in.leases_expired(),
                   .claims_refused = in.claims_refused()};
-  // A newer server may know more causes.
-  const int causes = std::min(in.stall_size(), static_cast<int>(kStallPhases));
-  for (int i = 0; i < causes; ++i) reader.Duration("stall", true, in.stall(i), out.stall[i]);
+  ReadStall(reader, in.stall(), out.stall);
   reader.Nested("fill", FillFromProto(in.fill()), out.fill);
   reader.Each("failures", in.failures(), kMaxFailureKinds, out.failures, FailureFromProto);
   return reader.Finish(std::move(out));

@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "th/proto/tensorhub.pb.h"
 #include "th/protocol/cost.h"
+#include "th/wire/field_reader.h"
 #include "th/wire/values.h"
 
 namespace th {
@@ -19,6 +20,10 @@ absl::StatusOr<PassedOver> FromProto(const pb::PassedOver& in);
 
 pb::TransportsUsed ToProto(const TransportsUsed& used);
 absl::StatusOr<TransportsUsed> FromProto(const pb::TransportsUsed& in);
+
+// Reads a list by phase, which may be empty (no stall) or of a newer server that knows more phases.
+void ReadStall(FieldReader& reader, const google::protobuf::RepeatedPtrField<pb::Duration>& in,
+               StallByPhase& out);
 
 pb::CatalogTotals ToProto(const ModelTotals& totals);
 absl::StatusOr<ModelTotals> FromProto(const pb::CatalogTotals& in);

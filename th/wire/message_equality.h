@@ -70,7 +70,7 @@ TH_WIRE_EQUALITY(GroupChanged, a, b)
 TH_WIRE_FIELDS(CommandFinished, a, b, c, d)
 TH_WIRE_EQUALITY(OffloadReleased, a)
 
-TH_WIRE_EQUALITY(CatalogRank, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o)
+TH_WIRE_EQUALITY(CatalogRank, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p)
 TH_WIRE_FIELDS(TransportsUsed, a, b)
 TH_WIRE_EQUALITY(CatalogReplica, a, b, c, d, e, f, g, h, i, j)
 TH_WIRE_EQUALITY(CatalogVersion, a, b, c, d, e, f, g, h, i)

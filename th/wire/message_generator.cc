@@ -367,21 +367,23 @@ StartOperation MessageGenerator::Start() {
 }
 
 CatalogRank MessageGenerator::OneRank() {
-  return {.name = SomeRank(),
-          .worker = WorkerId(Number()),
-          .buffer_name = Name(),
-          .location = SomeLocation(),
-          .endpoints = {SomeEndpoint()},
-          .layout = SomeDigest(),
-          .bytes = Number(),
-          .bytes_held = Number(),
-          .connected = Coin(),
-          .since_heard = SomeDuration(),
-          .readers = SmallNumber(),
-          .sources = {SomeRank()},
-          .snapshot_bytes = Number(),
-          .leaves_in = Coin() ? SomeDuration() : absl::InfiniteDuration(),
-          .transports = {{Name()}, {SomePassedOver()}}};
+  CatalogRank out{.name = SomeRank(),
+                  .worker = WorkerId(Number()),
+                  .buffer_name = Name(),
+                  .location = SomeLocation(),
+                  .endpoints = {SomeEndpoint()},
+                  .layout = SomeDigest(),
+                  .bytes = Number(),
+                  .bytes_held = Number(),
+                  .connected = Coin(),
+                  .since_heard = SomeDuration(),
+                  .readers = SmallNumber(),
+                  .sources = {SomeRank()},
+                  .snapshot_bytes = Number(),
+                  .leaves_in = Coin() ? SomeDuration() : absl::InfiniteDuration(),
+                  .transports = {{Name()}, {SomePassedOver()}}};
+  for (absl::Duration& stall : out.stall) stall = SomeDuration();
+  return out;
 }
 
 CatalogPin MessageGenerator::Pin() {
