@@ -15,7 +15,7 @@ import urllib.request
 
 from docs import commands, tables
 
-GRPC_PORT, HTTP_PORT = "7077", "7078"
+GRPC_PORT, HTTP_PORT, WORKER_PORT = "7077", "7078", "7079"
 # What a reader of the page may have, and this machine may lack.
 CURL = """#!/usr/bin/env python3
 import sys, urllib.request
@@ -64,12 +64,12 @@ class Host:
         curl.chmod(0o755)
         model = pathlib.Path(OPTIONS.model_file).resolve()
         (folder / "models/qwen3-8b" / "model.safetensors").symlink_to(model)
-        self.grpc_port, self.http_port = free_ports(2)
+        self.grpc_port, self.http_port, self.worker_port = free_ports(3)
         self.environment = {"PATH": "%s:/usr/bin:/bin" % programs, "HOME": str(folder / "home")}
 
     def adapt(self, script):
         for page_has, here in (("/var/", "%s/var/" % self.folder), ("/models/", "%s/models/" % self.folder),
-                               ("10.0.0.1", "127.0.0.1"), (GRPC_PORT, self.grpc_port), (HTTP_PORT, self.http_port)):
+                               ("10.0.0.1", "127.0.0.1"), (GRPC_PORT, self.grpc_port), (HTTP_PORT, self.http_port), (WORKER_PORT, self.worker_port)):
             script = script.replace(page_has, here)
         return script
 
@@ -84,25 +84,36 @@ class OperationsTest(unittest.TestCase):
     def test_its_commands_do_what_it_says(self):
         commands.Reader(self.host.folder, self.host.environment, self.host.adapt).follow(page())
 
-    def served_metrics(self):
-        script = self.host.adapt("exec tensorhub_server --listen=127.0.0.1:0 --http=127.0.0.1:7078 --state-dir=/var/lib/metrics")
-        with subprocess.Popen(["bash", "-c", script], env=self.host.environment, stdout=subprocess.PIPE, text=True) as server:
-            self.addCleanup(server.kill)
-            self.assertIn("listening on", server.stdout.readline())
+    def served_metrics(self, command, ready):
+        """{metric: type} of a program, once it has said that it is ready."""
+        with subprocess.Popen(["bash", "-c", "exec %s 2>&1" % self.host.adapt(command)], env=self.host.environment,
+                              stdout=subprocess.PIPE, text=True) as program:
+            self.addCleanup(program.kill)
+            self.assertTrue(any(ready in line for line in program.stdout), command)
             with urllib.request.urlopen(self.host.adapt("http://127.0.0.1:7078/metrics"), timeout=10) as answer:
                 text = answer.read().decode()
-            server.terminate()
+            program.kill()
         return dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE))
 
-    def test_its_metrics_are_those_of_a_server(self):
-        (rows,) = tables.with_header(page(), ("metric", "type", "unit", "means", "worth an alert"))
+    def listed_metrics(self, *header):
+        (rows,) = tables.with_header(page(), header)
         types = {}
         for row in rows:
             names = [span.split("{")[0] for span in tables.code_spans(row[0])]
             kinds = [kind.rstrip("s") for kind in row[1].split(", ")]
             types.update(zip(names, kinds + kinds[-1:] * (len(names) - len(kinds))))
             self.assertTrue(all(row[1:4]), row[0])
-        self.assertEqual(types, self.served_metrics())
+        return types
+
+    def test_its_metrics_are_those_of_a_server(self):
+        server = "tensorhub_server --listen=127.0.0.1:0 --http=127.0.0.1:7078 --state-dir=/var/lib/metrics"
+        self.assertEqual(self.listed_metrics("metric", "type", "unit", "means", "worth an alert"),
+                         self.served_metrics(server, "listening on"))
+
+    def test_its_metrics_of_a_worker_are_those_of_a_worker(self):
+        worker = "tensorhub_worker follow --model m --server 10.0.0.1:7077 --http 127.0.0.1:7078"
+        self.assertEqual(self.listed_metrics("metric of a worker", "type", "unit", "means"),
+                         self.served_metrics(worker, "metrics at"))
 
 
 if __name__ == "__main__":

@@ -338,6 +338,14 @@ th_status th_await_ended_start(th_client* client, double timeout, th_operation**
   return Start([&] { return AwaitEnded(client, timeout); }, operation);
 }
 
+th_status th_metrics(char** text) {
+  return Guarded([&]() -> absl::Status {
+    TH_RETURN_IF_ERROR(Needed(text, "text"));
+    *text = nullptr;
+    return Give(th::MetricsText(), text);
+  });
+}
+
 th_status th_client_info(th_client* client, char** info) {
   return Guarded([&]() -> absl::Status {
     TH_RETURN_IF_ERROR(Needed(client, "client"));

@@ -23,8 +23,9 @@
  * th_last_error_fields() its parts. Nothing aborts, nothing is thrown. A NULL handle or a NULL
  * out-parameter that is needed is TH_INVALID_ARGUMENT.
  *
- * Strings are UTF-8 and NUL-terminated. Those returned through `char**` are JSON, the caller's to
- * free with th_string_free; where the parameter is NULL none is made. Times are in seconds.
+ * Strings are UTF-8 and NUL-terminated. Those returned through `char**` are JSON (th_metrics
+ * alone gives other text), the caller's to free with th_string_free; where the parameter is NULL
+ * none is made. Times are in seconds.
  *
  * Reading where it lies. On a holder's host th_attach maps a published version read-only, without a
  * copy, where the holder's memory is an arena of TensorHub (a snapshot, say):
@@ -371,6 +372,10 @@ TH_EXPORT const char* th_last_error(void);
 TH_EXPORT th_status th_last_error_fields(th_error* error);
 TH_EXPORT const char* th_status_name(th_status status);
 TH_EXPORT void th_string_free(char* text);
+/* *text: what this process's clients have done and do now, for Prometheus (text format 0.0.4):
+ * calls by outcome, stalls by phase, bytes by transport, readers. docs/operations.md has the
+ * metrics. */
+TH_EXPORT th_status th_metrics(char** text);
 
 /* Connects and joins. */
 TH_EXPORT th_status th_join(const th_join_options* options, th_client** client);

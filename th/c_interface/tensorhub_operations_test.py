@@ -318,7 +318,16 @@ class OperationsTest(ServerTest):
         back = th.text(lib.th_controller_roll_back, hub, b"1", None)
         self.assertEqual(back["sequence"], version["sequence"])
         self.assertTrue(th.text(lib.th_client_info, client)["connected"])
+        self.assertRegex(self.metrics(), r'group="trainer",rank="0",verb="publish",outcome="done"} \d')
         lib.th_controller_free(hub)
+
+    def metrics(self):
+        text = ctypes.c_char_p()
+        self.th.check(self.th.lib.th_metrics(ctypes.byref(text)))
+        try:
+            return text.value.decode()
+        finally:
+            self.th.lib.th_string_free(text)
 
     def test_what_becomes_of_readers_is_kept_for_who_asks(self):
         th, lib = self.th, self.th.lib

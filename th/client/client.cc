@@ -16,6 +16,7 @@
 #include "th/client/client_state.h"
 #include "th/client/data_address.h"
 #include "th/client/grpc_control_stream.h"
+#include "th/client/memberships.h"
 #include "th/client/process_guard.h"
 #include "th/client/runtime.h"
 #include "th/client/server_list.h"
@@ -141,7 +142,10 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Join(ClientOptions options) {
   parts.options = SessionOptionsOf(options, *parts.data_plane);
   impl->membership = std::make_shared<SessionDriver>(std::move(parts));
   const absl::Status joined = impl->membership->Join();
-  if (joined.ok()) return std::unique_ptr<Client>(new Client(std::move(impl)));
+  if (joined.ok()) {
+    ListMembership(impl->membership);
+    return std::unique_ptr<Client>(new Client(std::move(impl)));
+  }
   (void)impl->membership->Leave(absl::ZeroDuration());
   return NotJoined(options, servers.first(), joined);
 }

@@ -7,7 +7,6 @@
 #include "th/client/runtime.h"
 
 namespace th {
-namespace {
 
 FillCost CostOf(const FillStatus& status) {
   FillCost cost{.unchanged_bytes = status.bytes_unchanged,
@@ -21,8 +20,6 @@ FillCost CostOf(const FillStatus& status) {
   }
   return cost;
 }
-
-}  // namespace
 
 FillDriver::FillDriver(const StartFill& order, Parts parts)
     : buffer_(order.buffer),

@@ -22,6 +22,9 @@
 
 namespace th {
 
+// The cost of a fill, as it is reported and counted.
+FillCost CostOf(const FillStatus& status);
+
 // Start, SetSources, SetRoot and Stop on th-control; the observer's methods on th-fill.
 class FillDriver : public FillObserver, public std::enable_shared_from_this<FillDriver> {
  public:

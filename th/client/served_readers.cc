@@ -27,6 +27,7 @@ std::optional<ServedReaders::Answer> ServedReaders::Decided(
     admission.status = absl::UnavailableError("the buffer is gone");
   }
   ReaderReport report = std::move(waiting.report);
+  ++(admission.status.ok() ? counted_.admitted : counted_.refused);
   if (admission.status.ok()) {
     admission.store = buffer->store();
     if (!waiting.released) served_[decided.transfer] = {.buffer = buffer, .report = report};
@@ -50,7 +51,10 @@ void ServedReaders::NoteSent(TransferId transfer, uint64_t bytes) {
   const auto found = served_.find(transfer);
   if (found == served_.end()) return;
   Served& served = found->second;
-  if (bytes > served.bytes) served.buffer->bytes_sent() += bytes - served.bytes;
+  if (bytes > served.bytes) {
+    served.buffer->bytes_sent() += bytes - served.bytes;
+    counted_.bytes_sent += bytes - served.bytes;
+  }
   served.bytes = bytes;
 }
 
@@ -66,6 +70,12 @@ void ServedReaders::NoteReleased(TransferId transfer, uint64_t bytes, const std:
   report.bytes_sent = bytes;
   report.why_ended = why;
   Report(std::move(report));
+}
+
+ServedFigures ServedReaders::figures() const {
+  ServedFigures figures = counted_;
+  figures.now = served_.size();
+  return figures;
 }
 
 std::vector<TransferId> ServedReaders::ReadersOf(const LocalBuffer* buffer) const {

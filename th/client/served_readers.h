@@ -16,6 +16,7 @@
 #include "absl/functional/function_ref.h"
 #include "th/client/client_options.h"
 #include "th/client/local_buffer.h"
+#include "th/client/membership_figures.h"
 #include "th/client/reader_reporter.h"
 #include "th/transfer/transport.h"
 #include "th/worker_session/session_types.h"
@@ -55,6 +56,7 @@ class ServedReaders {
   std::vector<TransferId> ReadersOf(const LocalBuffer* buffer) const;
   bool IsRead(const LocalBuffer* buffer) const;
   bool empty() const { return served_.empty() && waiting_.empty(); }
+  ServedFigures figures() const;
 
  private:
   struct Served {
@@ -74,6 +76,7 @@ class ServedReaders {
   const std::shared_ptr<ReaderReporter> reporter_;
   std::map<TransferId, Served> served_;
   std::map<TransferId, Waiting> waiting_;
+  ServedFigures counted_;  // but for `now`
 };
 
 }  // namespace th

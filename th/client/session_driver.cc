@@ -401,6 +401,16 @@ bool SessionDriver::connected() const {
   return session_.joined() && !session_.ended();
 }
 
+MembershipFigures SessionDriver::figures() const {
+  absl::MutexLock lock(&mu_);
+  MembershipFigures figures = figures_;
+  figures.key = options_.key;
+  figures.name = options_.name;
+  figures.connected = session_.joined() && !session_.ended();
+  figures.served = readers_.figures();
+  return figures;
+}
+
 BufferState SessionDriver::buffer_state(BufferId buffer) const {
   absl::MutexLock lock(&mu_);
   return session_.buffer_state(buffer);

@@ -35,6 +35,7 @@
 #include "th/client/data_plane.h"
 #include "th/client/host_copies.h"
 #include "th/client/local_buffer.h"
+#include "th/client/membership_figures.h"
 #include "th/client/memory_claims.h"
 #include "th/client/reader_reporter.h"
 #include "th/client/runtime.h"
@@ -164,6 +165,7 @@ class SessionDriver final : public SessionAccess,
   void CancelUpdate(BufferId buffer);
   // True when the server knows of this membership now.
   bool connected() const;
+  MembershipFigures figures() const;
 
   // ---- session_driver_copies.cc
   bool stages() const { return staging_limit_bytes_ > 0; }
@@ -267,6 +269,8 @@ class SessionDriver final : public SessionAccess,
   BufferPtr FindBuffer(BufferId id) const;
   std::shared_ptr<Call> TakeCall(CallId id);
   void Finish(const std::shared_ptr<Call>& call);
+  // Counts a verb that has ended, of `buffer`, which is null where it is gone.
+  void Count(const Call& call, const LocalBuffer* buffer);
   void EndCalls(const absl::Status& status);
   void RefuseAdmissions(const absl::Status& status);
   void DropIdleHolders();
@@ -302,6 +306,7 @@ class SessionDriver final : public SessionAccess,
   std::map<BufferId, BufferPtr> buffers_ ABSL_GUARDED_BY(mu_);
   MemoryClaims claims_ ABSL_GUARDED_BY(mu_);
   ServedReaders readers_ ABSL_GUARDED_BY(mu_);
+  MembershipFigures figures_ ABSL_GUARDED_BY(mu_);                   // but for what figures() adds
   std::multiset<const LocalBuffer*> fills_ ABSL_GUARDED_BY(mu_);     // that have not stopped
   std::multiset<const LocalBuffer*> renewals_ ABSL_GUARDED_BY(mu_);  // see RunBeside
   StreamId open_stream_ ABSL_GUARDED_BY(mu_);                        // 0: none

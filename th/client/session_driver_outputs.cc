@@ -4,6 +4,8 @@
 #include <variant>
 #include <vector>
 
+#include "th/client/fill_driver.h"
+#include "th/client/membership_figures.h"
 #include "th/client/session_driver.h"
 #include "th/transfer/monotonic_clock.h"
 
@@ -271,12 +273,33 @@ void SessionDriver::Finish(const std::shared_ptr<Call>& call) {
   call->finished.Notify();
 }
 
+namespace {
+
+Verb VerbOf(OperationKind kind, const LocalBuffer* buffer) {
+  if (kind == OperationKind::kPublish) return Verb::kPublish;
+  if (kind == OperationKind::kUnpublish) return Verb::kUnpublish;
+  if (buffer == nullptr) return Verb::kUpdate;
+  if (buffer->ring() != nullptr || buffer->mapping() != nullptr) return Verb::kReceive;
+  return buffer->owns_memory() ? Verb::kStage : Verb::kUpdate;
+}
+
+}  // namespace
+
+void SessionDriver::Count(const Call& call, const LocalBuffer* buffer) {
+  absl::MutexLock lock(&mu_);
+  figures_.Count(VerbOf(call.done.kind, buffer), call.done, CostOf(call.fill),
+                 call.fill.corrupt_segments);
+}
+
 void SessionDriver::Do(OperationDone done) {
   const std::shared_ptr<Call> call = TakeCall(done.call);
   if (call == nullptr) return;
   const BufferPtr buffer = FindBuffer(done.buffer);
   call->done = std::move(done);
-  if (buffer == nullptr) return Finish(call);
+  if (buffer == nullptr) {
+    Count(*call, nullptr);
+    return Finish(call);
+  }
   // The caller may write or read the buffer next: nothing may land in it any more.
   buffer->WhenQuiet([self = shared_from_this(), call, buffer = buffer.get()] {
     if (call->done.kind == OperationKind::kUpdate) call->fill = buffer->TakeFillStatus();
@@ -284,6 +307,7 @@ void SessionDriver::Do(OperationDone done) {
     if (call->done.kind == OperationKind::kUnpublish && call->done.status.ok()) {
       call->done.status = buffer->device_status();
     }
+    self->Count(*call, buffer);
     self->Finish(call);
   });
 }

@@ -150,6 +150,20 @@ class VerbsTest(HubTest):
         trainer.unpublish()
         self.assertIsNone(trainer.version)
 
+    def test_metrics_tell_what_the_hubs_of_this_process_did(self):
+        self.published(size=4000)
+        target = bytearray(4000)
+        self.join("rollout").register({"w": target}).update("latest")
+        of = r'{run="r",model="%s",group="%s",rank="0"'
+        trainer, rollout = (of % (self.model, group) for group in ("trainer", "rollout"))
+        text = tensorhub.metrics()
+        self.assertRegex(text, r'tensorhub_worker_operations_total%s,verb="publish",outcome="done"} 1\n' % trainer)
+        self.assertRegex(text, r'tensorhub_worker_readers_admitted_total%s} 1\n' % trainer)
+        self.assertRegex(text, r'tensorhub_worker_operations_total%s,verb="update",outcome="moved"} 1\n' % rollout)
+        self.assertRegex(text, r'tensorhub_worker_received_bytes_total%s,.*,source="publisher"} 4000\n' % rollout)
+        self.assertRegex(text, r'tensorhub_worker_connected%s} 1\n' % rollout)
+        self.assertRegex(text, r"tensorhub_transport_received_bytes_total{transport=")
+
     def test_a_version_that_is_not_there_is_no_error(self):
         weights = self.join("rollout").register({"w": bytearray(16)})
         result = weights.update("step-99")

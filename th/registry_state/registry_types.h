@@ -13,7 +13,7 @@
 #include "th/identifiers/identifiers.h"
 #include "th/protocol/lease.h"
 #include "th/protocol/messages.h"
-#include "th/registry_state/seconds_histogram.h"
+#include "th/protocol/seconds_histogram.h"
 #include "th/scheduler/scheduler.h"
 
 namespace th {

@@ -16,7 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "glog/logging.h"
-#include "th/server/descriptors.h"
+#include "th/monitoring/descriptors.h"
 
 namespace th {
 namespace {

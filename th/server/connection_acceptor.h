@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "th/server/listen_address.h"
+#include "th/monitoring/listen_address.h"
 #include "th/server/server_metrics.h"
 
 namespace th {

@@ -12,8 +12,8 @@
 #include "absl/time/time.h"
 #include "th/command_line/flag_values.h"
 #include "th/command_line/quantity.h"
+#include "th/monitoring/listen_address.h"
 #include "th/server/event_log.h"
-#include "th/server/listen_address.h"
 
 namespace th {
 namespace {

@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
-#include "th/server/http_get.h"
-#include "th/server/listen_address.h"
+#include "th/monitoring/http_get.h"
+#include "th/monitoring/listen_address.h"
 
 namespace th {
 namespace {

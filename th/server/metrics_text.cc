@@ -1,82 +1,20 @@
 #include "th/server/metrics_text.h"
 
-#include <array>
-#include <charconv>
 #include <cstddef>
 #include <iterator>
-#include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
+#include "th/monitoring/descriptors.h"
+#include "th/monitoring/prometheus_text.h"
 #include "th/protocol/messages.h"
-#include "th/server/descriptors.h"
 
 namespace th {
 namespace {
 
-std::string LabelValue(absl::string_view text) {
-  return absl::StrReplaceAll(text, {{"\\", "\\\\"}, {"\"", "\\\""}, {"\n", "\\n"}});
+PrometheusLabels LabelsOf(const ModelKey& key) {
+  return PrometheusLabels().With("run", key.run).With("model", key.model);
 }
-
-std::string LabelsOf(const ModelKey& key) {
-  return absl::StrCat("run=\"", LabelValue(key.run), "\",model=\"", LabelValue(key.model), "\"");
-}
-
-// The longest double without an exponent has fewer.
-constexpr size_t kMostDigits = 1100;
-
-// All digits of a double: a counter of seconds beyond 10^6 would move in steps of 10 otherwise.
-std::string Digits(double value) {
-  std::array<char, kMostDigits> text{};
-  const std::to_chars_result end =
-      std::to_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed);
-  return std::string(text.data(), end.ptr);
-}
-template <typename Integer>
-std::string Digits(Integer value) {
-  return absl::StrCat(value);
-}
-
-class MetricsWriter {
- public:
-  void Family(absl::string_view name, absl::string_view type, absl::string_view help) {
-    absl::StrAppend(&text_, "# HELP ", name, " ", help, "\n# TYPE ", name, " ", type, "\n");
-  }
-  template <typename Number>
-  void Sample(absl::string_view name, absl::string_view labels, Number value) {
-    absl::StrAppend(&text_, name);
-    if (!labels.empty()) absl::StrAppend(&text_, "{", labels, "}");
-    absl::StrAppend(&text_, " ", Digits(value), "\n");
-  }
-  template <typename Number>
-  void Single(absl::string_view name, absl::string_view type, absl::string_view help,
-              Number value) {
-    Family(name, type, help);
-    Sample(name, "", value);
-  }
-  // `histogram` is a DurationHistogram or a SecondsHistogram.
-  template <typename Histogram>
-  void HistogramSamples(absl::string_view name, absl::string_view labels,
-                        const Histogram& histogram) {
-    const std::string bucket_name = absl::StrCat(name, "_bucket");
-    const absl::string_view comma = labels.empty() ? "" : ",";
-    uint64_t count = 0;
-    for (size_t i = 0; i <= Histogram::kBounds.size(); ++i) {
-      count += histogram.Count(i);
-      const std::string bound =
-          i < Histogram::kBounds.size() ? absl::StrCat(Histogram::kBounds[i]) : "+Inf";
-      Sample(bucket_name, absl::StrCat(labels, comma, "le=\"", bound, "\""), count);
-    }
-    Sample(absl::StrCat(name, "_sum"), labels, histogram.SumSeconds());
-    Sample(absl::StrCat(name, "_count"), labels, count);
-  }
-  std::string Take() { return std::move(text_); }
-
- private:
-  std::string text_;
-};
 
 struct CounterRow {
   const char* name;
@@ -118,7 +56,7 @@ constexpr CounterRow kCounters[] = {
      "Messages that broke a rule."},
 };
 
-void WriteShell(MetricsWriter& out, const ServerMetrics& metrics) {
+void WriteShell(PrometheusText& out, const ServerMetrics& metrics) {
   out.Single("tensorhub_streams", "gauge", "Workers' streams open now.", metrics.streams.load());
   out.Single("tensorhub_waits", "gauge", "Controllers that wait for a version now.",
              metrics.waits.load());
@@ -144,13 +82,13 @@ void WriteShell(MetricsWriter& out, const ServerMetrics& metrics) {
   out.Single("tensorhub_durable_writes_total", "counter", "Writes of the state file.",
              metrics.durable_writes.load());
   out.Family("tensorhub_turn_seconds", "histogram", "From a message's arrival to its answers.");
-  out.HistogramSamples("tensorhub_turn_seconds", "", metrics.turn_seconds);
+  out.HistogramSamples("tensorhub_turn_seconds", {}, metrics.turn_seconds);
   out.Family("tensorhub_durable_write_seconds", "histogram",
              "Writing the state file, fsync included.");
-  out.HistogramSamples("tensorhub_durable_write_seconds", "", metrics.durable_write_seconds);
+  out.HistogramSamples("tensorhub_durable_write_seconds", {}, metrics.durable_write_seconds);
 }
 
-void WriteModels(MetricsWriter& out, const std::vector<ModelFigures>& figures) {
+void WriteModels(PrometheusText& out, const std::vector<ModelFigures>& figures) {
   out.Family("tensorhub_versions", "gauge", "Versions known, withdrawn ones left out.");
   for (const ModelFigures& model : figures) {
     out.Sample("tensorhub_versions", LabelsOf(model.key), model.versions);
@@ -158,13 +96,12 @@ void WriteModels(MetricsWriter& out, const std::vector<ModelFigures>& figures) {
   out.Family("tensorhub_replicas", "gauge", "Groups by what they do with a version.");
   for (const ModelFigures& model : figures) {
     for (const auto& [state, count] : model.replicas) {
-      out.Sample("tensorhub_replicas",
-                 absl::StrCat(LabelsOf(model.key), ",state=\"", LabelValue(state), "\""), count);
+      out.Sample("tensorhub_replicas", LabelsOf(model.key).With("state", state), count);
     }
   }
 }
 
-void WriteHistograms(MetricsWriter& out, const std::vector<ModelFigures>& figures) {
+void WriteHistograms(PrometheusText& out, const std::vector<ModelFigures>& figures) {
   out.Family("tensorhub_update_seconds", "histogram",
              "Group updates that moved, from the first rank's call to the last rank's end; without "
              "copies that a group makes of its own.");
@@ -178,11 +115,11 @@ void WriteHistograms(MetricsWriter& out, const std::vector<ModelFigures>& figure
   }
 }
 
-std::string LabelsOf(const ModelFigures& model, const GroupFigures& group) {
-  return absl::StrCat(LabelsOf(model.key), ",group=\"", LabelValue(group.group), "\"");
+PrometheusLabels LabelsOf(const ModelFigures& model, const GroupFigures& group) {
+  return LabelsOf(model.key).With("group", group.group);
 }
 
-void WriteGroups(MetricsWriter& out, const std::vector<ModelFigures>& figures, absl::Time now) {
+void WriteGroups(PrometheusText& out, const std::vector<ModelFigures>& figures, absl::Time now) {
   out.Family("tensorhub_group_versions_behind", "gauge",
              "Published versions that are newer than the one that the group came to last.");
   for (const ModelFigures& model : figures) {
@@ -210,16 +147,6 @@ void WriteGroups(MetricsWriter& out, const std::vector<ModelFigures>& figures, a
   for (const ModelFigures& model : figures) {
     out.Sample("tensorhub_groups_left_out", LabelsOf(model.key), model.groups_left_out);
   }
-}
-
-void WriteProcess(MetricsWriter& out, const ProcessFigures& process) {
-  out.Single("process_cpu_seconds_total", "counter", "Of user and system.",
-             absl::ToDoubleSeconds(process.cpu));
-  out.Single("process_resident_memory_bytes", "gauge", "Resident memory.", process.resident_bytes);
-  out.Single("process_open_fds", "gauge", "File descriptors open now.", process.open_descriptors);
-  out.Single("process_max_fds", "gauge", "The most file descriptors.", process.max_descriptors);
-  out.Single("process_start_time_seconds", "gauge", "Since 1970.",
-             absl::ToDoubleSeconds(process.started - absl::UnixEpoch()));
 }
 
 struct TotalRow {
@@ -251,7 +178,7 @@ constexpr TotalRow kTotals[] = {
 
 // One sample a model, of whatever `value(totals)` is.
 template <typename Value>
-void WriteTotal(MetricsWriter& out, const std::vector<ModelFigures>& figures, const char* name,
+void WriteTotal(PrometheusText& out, const std::vector<ModelFigures>& figures, const char* name,
                 const char* help, Value value) {
   out.Family(name, "counter", help);
   for (const ModelFigures& model : figures) {
@@ -259,36 +186,35 @@ void WriteTotal(MetricsWriter& out, const std::vector<ModelFigures>& figures, co
   }
 }
 
-void WriteStall(MetricsWriter& out, const std::vector<ModelFigures>& figures) {
+void WriteStall(PrometheusText& out, const std::vector<ModelFigures>& figures) {
   constexpr char kName[] = "tensorhub_stall_seconds_total";
   out.Family(kName, "counter", "Seconds that ranks waited inside update and unpublish, by phase.");
   for (const ModelFigures& model : figures) {
     for (size_t i = 0; i < kStallPhases; ++i) {
       const auto phase = static_cast<StallPhase>(i);
-      out.Sample(
-          kName,
-          absl::StrCat(LabelsOf(model.key), ",phase=\"", std::string(StallPhaseName(phase)), "\""),
-          absl::ToDoubleSeconds(model.totals.stall_of(phase)));
+      out.Sample(kName, LabelsOf(model.key).With("phase", StallPhaseName(phase)),
+                 absl::ToDoubleSeconds(model.totals.stall_of(phase)));
     }
   }
 }
 
-void WriteReceived(MetricsWriter& out, const std::vector<ModelFigures>& figures) {
+void WriteReceived(PrometheusText& out, const std::vector<ModelFigures>& figures) {
   constexpr char kName[] = "tensorhub_received_bytes_total";
   out.Family(kName, "counter",
              "Bytes that updates received, by transport, distance and kind of source.");
   for (const ModelFigures& model : figures) {
     for (const ReceivedBytes& received : model.totals.fill.received) {
       out.Sample(kName,
-                 absl::StrCat(LabelsOf(model.key), ",transport=\"", LabelValue(received.transport),
-                              "\",distance=\"", std::string(DistanceName(received.distance)),
-                              "\",source=\"", received.publisher ? "publisher" : "relay", "\""),
+                 LabelsOf(model.key)
+                     .With("transport", received.transport)
+                     .With("distance", DistanceName(received.distance))
+                     .With("source", received.publisher ? "publisher" : "relay"),
                  received.bytes);
     }
   }
 }
 
-void WritePassedOver(MetricsWriter& out, const std::vector<ModelFigures>& figures) {
+void WritePassedOver(PrometheusText& out, const std::vector<ModelFigures>& figures) {
   constexpr char kName[] = "tensorhub_transports_passed_over_total";
   out.Family(kName, "counter",
              "Sources of updates that were read over another transport, though they announce this "
@@ -296,42 +222,41 @@ void WritePassedOver(MetricsWriter& out, const std::vector<ModelFigures>& figure
   for (const ModelFigures& model : figures) {
     for (const PassedOver& one : model.totals.fill.passed_over) {
       out.Sample(kName,
-                 absl::StrCat(LabelsOf(model.key), ",transport=\"", LabelValue(one.transport),
-                              "\",reason=\"", LabelValue(one.reason), "\""),
+                 LabelsOf(model.key).With("transport", one.transport).With("reason", one.reason),
                  one.sources);
     }
   }
 }
 
-void WriteCopies(MetricsWriter& out, const std::vector<ModelFigures>& figures) {
+void WriteCopies(PrometheusText& out, const std::vector<ModelFigures>& figures) {
   constexpr char kName[] = "tensorhub_copies_sent_total";
   out.Family(
       kName, "counter",
       "Whole versions that groups which moved received, by who sent them; without the copies "
       "that a group makes of its own to keep what is retained.");
   for (const ModelFigures& model : figures) {
-    const std::string labels = LabelsOf(model.key);
-    out.Sample(kName, absl::StrCat(labels, ",source=\"publisher\""), model.totals.copies_published);
-    out.Sample(kName, absl::StrCat(labels, ",source=\"relay\""), model.totals.copies_relayed);
+    const PrometheusLabels labels = LabelsOf(model.key);
+    out.Sample(kName, labels.With("source", "publisher"), model.totals.copies_published);
+    out.Sample(kName, labels.With("source", "relay"), model.totals.copies_relayed);
   }
 }
 
-void WriteFailures(MetricsWriter& out, const std::vector<ModelFigures>& figures) {
+void WriteFailures(PrometheusText& out, const std::vector<ModelFigures>& figures) {
   constexpr char kName[] = "tensorhub_failures_total";
   out.Family(kName, "counter", "Group operations that ended badly, by kind and cause.");
   for (const ModelFigures& model : figures) {
     for (const FailureCount& failure : model.totals.failures) {
       const auto code = static_cast<absl::StatusCode>(failure.code);
       out.Sample(kName,
-                 absl::StrCat(LabelsOf(model.key), ",operation=\"",
-                              OperationKindName(static_cast<OperationKind>(failure.kind)),
-                              "\",cause=\"", absl::StatusCodeToString(code), "\""),
+                 LabelsOf(model.key)
+                     .With("operation", OperationKindName(static_cast<OperationKind>(failure.kind)))
+                     .With("cause", absl::StatusCodeToString(code)),
                  failure.count);
     }
   }
 }
 
-void WriteTotals(MetricsWriter& out, const std::vector<ModelFigures>& figures) {
+void WriteTotals(PrometheusText& out, const std::vector<ModelFigures>& figures) {
   WriteStall(out, figures);
   WriteReceived(out, figures);
   WritePassedOver(out, figures);
@@ -358,10 +283,9 @@ void WriteTotals(MetricsWriter& out, const std::vector<ModelFigures>& figures) {
 }  // namespace
 
 std::string RenderMetrics(const StatusSnapshot& snapshot, const ServerMetrics& metrics) {
-  MetricsWriter out;
+  PrometheusText out;
   out.Family("tensorhub_build_info", "gauge", "Always 1; the label names the software.");
-  out.Sample("tensorhub_build_info", absl::StrCat("version=\"", LabelValue(snapshot.version), "\""),
-             1);
+  out.Sample("tensorhub_build_info", PrometheusLabels().With("version", snapshot.version), 1);
   out.Single("tensorhub_epoch", "gauge", "The number of the server's epoch.", snapshot.epoch.value);
   out.Single("tensorhub_uptime_seconds", "gauge", "Since the start.",
              absl::ToDoubleSeconds(snapshot.uptime));
@@ -369,7 +293,7 @@ std::string RenderMetrics(const StatusSnapshot& snapshot, const ServerMetrics& m
   out.Single("tensorhub_connections_borne", "gauge",
              "Connections of workers and controllers that the limit of open files bears.",
              ConnectionsBorne(snapshot.process.max_descriptors));
-  WriteProcess(out, snapshot.process);
+  WriteProcessFigures(out, snapshot.process);
   out.Single("tensorhub_models", "gauge", "Models known.", snapshot.figures.size());
   WriteModels(out, snapshot.figures);
   WriteTotals(out, snapshot.figures);

@@ -17,7 +17,7 @@
 #include "gtest/gtest.h"
 #include "testing/status_matchers.h"
 #include "th/coordination/file_store.h"
-#include "th/server/http_get.h"
+#include "th/monitoring/http_get.h"
 #include "th/server/scripted_worker.h"
 #include "th/server/server.h"
 #include "th/wire/grpc_status.h"

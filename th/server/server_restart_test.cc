@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 #include "testing/status_matchers.h"
 #include "th/coordination/memory_store.h"
-#include "th/server/http_get.h"
+#include "th/monitoring/http_get.h"
 #include "th/server/scripted_worker.h"
 #include "th/server/server_fixture.h"
 

@@ -8,10 +8,10 @@
 
 #include "absl/time/time.h"
 #include "th/identifiers/identifiers.h"
+#include "th/monitoring/process_figures.h"
 #include "th/protocol/catalog.h"
 #include "th/protocol/event.h"
 #include "th/registry_state/registry_types.h"
-#include "th/server/process_figures.h"
 
 namespace th {
 

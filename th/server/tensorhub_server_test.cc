@@ -24,8 +24,8 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "testing/status_matchers.h"
-#include "th/server/descriptors.h"
-#include "th/server/http_get.h"
+#include "th/monitoring/descriptors.h"
+#include "th/monitoring/http_get.h"
 #include "th/server/scripted_worker.h"
 
 namespace th {

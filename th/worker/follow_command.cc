@@ -18,6 +18,7 @@
 #include "th/protocol/messages.h"
 #include "th/worker/command.h"
 #include "th/worker/follower.h"
+#include "th/worker/metrics_page.h"
 
 namespace th {
 namespace {
@@ -33,6 +34,7 @@ struct FollowFlags {
   bool stage = false;
   uint64_t staging_limit_bytes = 0;
   std::string when_seeding = "wait";
+  std::string http;
 };
 
 ExitStatus Fail(const absl::Status& status, ExitStatus exit) {
@@ -81,6 +83,8 @@ ExitStatus RunFollow(const FollowFlags& flags) {
   if (!client.ok()) return Fail(client.status(), ExitStatus::kUsage);
   client->staging_limit_bytes = flags.staging_limit_bytes;
   if (client->group.empty()) client->group = GroupOfThisProcess("follower");
+  const auto metrics = ServeMetrics(flags.http);
+  if (!metrics.ok()) return Fail(metrics.status(), ExitStatus::kFailed);
   LOG(INFO) << "follows " << flags.connection.key().ToString() << " as group " << client->group;
   if (const absl::Status made = MakeFolder(flags.into); !made.ok())
     return Fail(made, ExitStatus::kLocalFiles);
@@ -143,6 +147,7 @@ void AddFollowCommand(CLI::App* app, ExitStatus* exit) {
   follow->get_option("--group")->default_str("follower-HOST-PID");
   AddOffloadFlag(follow, &flags->member);
   AddPreemptFlag(follow, &flags->member);
+  AddHttpFlag(follow, &flags->http);
   follow->callback([flags, exit] { *exit = RunFollow(*flags); });
 }
 

@@ -21,6 +21,7 @@
 #include "th/status/status_macros.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/worker/command.h"
+#include "th/worker/metrics_page.h"
 #include "th/worker/publisher.h"
 #include "th/worker/retention_losses.h"
 
@@ -44,6 +45,7 @@ struct PublishFlags {
   absl::Duration timeout = absl::Seconds(60);
   absl::Duration drain = absl::Seconds(30);
   bool exit_on_loss = false;
+  std::string http;
 };
 
 ExitStatus Fail(const absl::Status& status, ExitStatus exit) {
@@ -168,6 +170,8 @@ ExitStatus RunPublish(const PublishFlags& flags) {
   if (!options.ok()) return Fail(options.status(), ExitStatus::kUsage);
   const absl::StatusOr<Attributes> attributes = ParseAttributes(flags.attributes);
   if (!attributes.ok()) return Fail(attributes.status(), ExitStatus::kUsage);
+  const auto metrics = ServeMetrics(flags.http);
+  if (!metrics.ok()) return Fail(metrics.status(), ExitStatus::kFailed);
   const absl::StatusOr<std::unique_ptr<Publisher>> publisher = Publisher::Load(*options);
   if (!publisher.ok()) return Fail(publisher.status(), ExitStatus::kLocalFiles);
   if (const absl::Status joined = (*publisher)->Join(); !joined.ok()) {
@@ -206,6 +210,7 @@ void AddPublishCommand(CLI::App* app, ExitStatus* exit) {
   AddConnectionFlags(publish, &flags->connection);
   AddMemberFlags(publish, &flags->member);
   AddPreemptFlag(publish, &flags->member);
+  AddHttpFlag(publish, &flags->http);
   publish->callback([flags, exit] { *exit = RunPublish(*flags); });
 }
 

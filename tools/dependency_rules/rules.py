@@ -22,6 +22,7 @@ ORDER = [
     "th/coordination",
     "th/processes",
     "th/command_line",
+    "th/monitoring",
     "th/server",
     "th/client",
     "th/c_interface",

@@ -24,6 +24,7 @@ from ._errors import (Aborted, AlreadyExists, Cancelled, DataLoss, DeadlineExcee
                       InvalidArgument, NotFound, OutOfRange, PermissionDenied, ResourceExhausted, Unauthenticated, Unavailable,
                       Unimplemented)
 from ._hub import Hub, UpdateResult, VersionInfo, Weights, join, join_async
+from ._metrics import metrics
 from ._receive import Receive, Slice
 from ._server import Server, serve
 
@@ -32,4 +33,4 @@ __version__ = "0.1.0"
 __all__ = ["Aborted", "AlreadyExists", "Applied", "Cancelled", "Controller", "DataLoss", "DeadlineExceeded", "Error",
            "FailedPrecondition", "Hub", "Internal", "InvalidArgument", "NotFound", "OutOfRange", "PermissionDenied", "Receive",
            "ResourceExhausted", "Server", "Slice", "Unauthenticated", "Unavailable", "Unimplemented", "UpdateResult",
-           "VersionInfo", "Weights", "connect", "connect_async", "join", "join_async", "serve", "store"]
+           "VersionInfo", "Weights", "connect", "connect_async", "join", "join_async", "metrics", "serve", "store"]

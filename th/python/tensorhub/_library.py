@@ -129,9 +129,15 @@ def _load() -> ctypes.CDLL:
 lib = _load()
 
 
-def take_json(text: c_char_p) -> Any:
-    """What a text of the library's says, which is freed; None where there is no text."""
+def take_text(text: c_char_p) -> str:
+    """A text of the library's, which is freed; empty where there is none."""
     try:
-        return None if text.value is None else json.loads(text.value)
+        return (text.value or b"").decode()
     finally:
         lib.th_string_free(text)
+
+
+def take_json(text: c_char_p) -> Any:
+    """What a text of the library's says, which is freed; None where there is no text."""
+    taken = take_text(text)
+    return json.loads(taken) if taken else None

@@ -1,6 +1,6 @@
 // One HTTP exchange, for tests.
-#ifndef TH_SERVER_HTTP_GET_H_
-#define TH_SERVER_HTTP_GET_H_
+#ifndef TH_MONITORING_HTTP_GET_H_
+#define TH_MONITORING_HTTP_GET_H_
 
 #include <string>
 
@@ -15,4 +15,4 @@ std::string HttpGet(const std::string& address, const std::string& path);
 
 }  // namespace th
 
-#endif  // TH_SERVER_HTTP_GET_H_
+#endif  // TH_MONITORING_HTTP_GET_H_

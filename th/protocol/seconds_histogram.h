@@ -1,6 +1,6 @@
 // How long things took, in buckets, for metrics. A value.
-#ifndef TH_REGISTRY_STATE_SECONDS_HISTOGRAM_H_
-#define TH_REGISTRY_STATE_SECONDS_HISTOGRAM_H_
+#ifndef TH_PROTOCOL_SECONDS_HISTOGRAM_H_
+#define TH_PROTOCOL_SECONDS_HISTOGRAM_H_
 
 #include <array>
 #include <cstddef>
@@ -34,4 +34,4 @@ struct SecondsHistogram {
 
 }  // namespace th
 
-#endif  // TH_REGISTRY_STATE_SECONDS_HISTOGRAM_H_
+#endif  // TH_PROTOCOL_SECONDS_HISTOGRAM_H_

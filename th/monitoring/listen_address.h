@@ -1,6 +1,6 @@
 // "HOST:PORT" to listen on.
-#ifndef TH_SERVER_LISTEN_ADDRESS_H_
-#define TH_SERVER_LISTEN_ADDRESS_H_
+#ifndef TH_MONITORING_LISTEN_ADDRESS_H_
+#define TH_MONITORING_LISTEN_ADDRESS_H_
 
 #include <cstdint>
 #include <string>
@@ -34,4 +34,4 @@ absl::StatusOr<std::vector<BoundSocket>> BindAndListenEverywhere(const ListenAdd
 
 }  // namespace th
 
-#endif  // TH_SERVER_LISTEN_ADDRESS_H_
+#endif  // TH_MONITORING_LISTEN_ADDRESS_H_

@@ -1,4 +1,4 @@
-#include "th/server/descriptors.h"
+#include "th/monitoring/descriptors.h"
 
 #include <fcntl.h>
 #include <sys/resource.h>

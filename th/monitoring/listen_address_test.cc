@@ -1,4 +1,4 @@
-#include "th/server/listen_address.h"
+#include "th/monitoring/listen_address.h"
 
 #include <unistd.h>
 

@@ -1,6 +1,6 @@
 // The resources that this process uses, for the metrics that Prometheus's clients call process_*.
-#ifndef TH_SERVER_PROCESS_FIGURES_H_
-#define TH_SERVER_PROCESS_FIGURES_H_
+#ifndef TH_MONITORING_PROCESS_FIGURES_H_
+#define TH_MONITORING_PROCESS_FIGURES_H_
 
 #include <cstdint>
 
@@ -21,4 +21,4 @@ ProcessFigures ReadProcessFigures();
 
 }  // namespace th
 
-#endif  // TH_SERVER_PROCESS_FIGURES_H_
+#endif  // TH_MONITORING_PROCESS_FIGURES_H_

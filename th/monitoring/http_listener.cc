@@ -1,4 +1,4 @@
-#include "th/server/http_listener.h"
+#include "th/monitoring/http_listener.h"
 
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -18,7 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "th/server/descriptors.h"
+#include "th/monitoring/descriptors.h"
 #include "th/status/status_macros.h"
 
 namespace th {

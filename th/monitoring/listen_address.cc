@@ -1,4 +1,4 @@
-#include "th/server/listen_address.h"
+#include "th/monitoring/listen_address.h"
 
 #include <netdb.h>
 #include <netinet/in.h>

@@ -6,8 +6,8 @@
 //
 // The last ones are reserved for what the server cannot live without, above all writes of its
 // state: connections of workers are refused before they would take them.
-#ifndef TH_SERVER_DESCRIPTORS_H_
-#define TH_SERVER_DESCRIPTORS_H_
+#ifndef TH_MONITORING_DESCRIPTORS_H_
+#define TH_MONITORING_DESCRIPTORS_H_
 
 #include <cstdint>
 
@@ -50,4 +50,4 @@ bool DescriptorsShort();
 
 }  // namespace th
 
-#endif  // TH_SERVER_DESCRIPTORS_H_
+#endif  // TH_MONITORING_DESCRIPTORS_H_

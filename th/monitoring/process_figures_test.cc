@@ -1,4 +1,4 @@
-#include "th/server/process_figures.h"
+#include "th/monitoring/process_figures.h"
 
 #include <ctime>
 #include <vector>

@@ -12,8 +12,8 @@
 // Bounded: connections (Options::max_connections; the one that has been idle longest makes room),
 // the time of each (kHttpDeadline), a request (kMaxHttpRequestBytes) and what clients have not read
 // (kMaxHttpUnsentBytes).
-#ifndef TH_SERVER_HTTP_LISTENER_H_
-#define TH_SERVER_HTTP_LISTENER_H_
+#ifndef TH_MONITORING_HTTP_LISTENER_H_
+#define TH_MONITORING_HTTP_LISTENER_H_
 
 #include <cstddef>
 #include <functional>
@@ -25,7 +25,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "th/server/listen_address.h"
+#include "th/monitoring/listen_address.h"
 
 namespace th {
 
@@ -104,4 +104,4 @@ class HttpListener {
 
 }  // namespace th
 
-#endif  // TH_SERVER_HTTP_LISTENER_H_
+#endif  // TH_MONITORING_HTTP_LISTENER_H_

@@ -1,4 +1,4 @@
-#include "th/server/http_get.h"
+#include "th/monitoring/http_get.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -1,4 +1,4 @@
-#include "th/server/process_figures.h"
+#include "th/monitoring/process_figures.h"
 
 #include <sys/resource.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@
 #include <string>
 
 #include "absl/time/clock.h"
-#include "th/server/descriptors.h"
+#include "th/monitoring/descriptors.h"
 
 namespace th {
 namespace {
