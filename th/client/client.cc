@@ -23,6 +23,7 @@
 #include "th/client/server_probe.h"
 #include "th/client/tensor_binding.h"
 #include "th/memory/cuda/cuda_memory_devices.h"
+#include "th/monitoring/host_name.h"
 #include "th/topology/slurm.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/transfer/tcp/tcp_transport.h"

@@ -21,6 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "th/monitoring/host_name.h"
 #include "th/status/status_macros.h"
 #include "th/text/utf8.h"
 
@@ -231,11 +232,6 @@ std::string MachineIdentity() {
   std::string boot_id;
   if (file >> boot_id) return boot_id;
   return HostName();
-}
-
-std::string HostName() {
-  std::array<char, 256> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? std::string(name.data()) : "";
 }
 
 }  // namespace th

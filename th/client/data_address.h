@@ -40,8 +40,6 @@ absl::StatusOr<std::string> LocalAddressTowards(absl::string_view server, absl::
 
 // A stable identity of this machine: its boot id, else its host name.
 std::string MachineIdentity();
-// The name of this machine, for people; empty where the system does not say.
-std::string HostName();
 
 }  // namespace th
 

@@ -11,9 +11,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
-#include "th/client/data_address.h"
 #include "th/client_flags/flag_checks.h"
 #include "th/command_line/quantity.h"
+#include "th/monitoring/host_name.h"
 #include "th/status/status_macros.h"
 #include "th/topology/location.h"
 

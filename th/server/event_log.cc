@@ -66,7 +66,14 @@ void EventLog::Run() {
 }
 
 absl::Status EventLog::OpenFile() {
-  TH_ASSIGN_OR_RETURN(FileDescriptor file, FileDescriptor::OpenForAppending(path_));
+  absl::StatusOr<FileDescriptor> opened = FileDescriptor::OpenForAppending(path_);
+  if (!opened.ok()) {
+    return absl::Status(opened.status().code(),
+                        absl::StrCat(opened.status().message(),
+                                     "; make the folder of --event-log and let this user write "
+                                     "there, or name another file"));
+  }
+  FileDescriptor file = *std::move(opened);
   if (!file.TryLock()) {
     return absl::FailedPreconditionError(
         absl::StrCat("the event log ", path_,

@@ -22,6 +22,7 @@
 namespace th {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::th::testing::StatusIs;
 
@@ -140,7 +141,8 @@ TEST_F(EventLogTest, ASecondServerIsRefused) {
 TEST_F(EventLogTest, AFileThatCannotBeWrittenIsNamed) {
   const std::string path = ::testing::TempDir() + "/nowhere/events";
   EXPECT_THAT(EventLog::Open(path, kLeastEventLogBytes),
-              StatusIs(absl::StatusCode::kNotFound, HasSubstr(path)));
+              StatusIs(absl::StatusCode::kNotFound,
+                       AllOf(HasSubstr(path), HasSubstr("make the folder of --event-log"))));
   EXPECT_THAT(EventLog::Open(path_, kLeastEventLogBytes - 1),
               StatusIs(absl::StatusCode::kInvalidArgument));
 }

@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <array>
 #include <csignal>
 #include <cstdint>
 #include <cstdlib>
@@ -20,6 +19,7 @@
 #include "glog/logging.h"
 #include "th/coordination/file_store.h"
 #include "th/monitoring/descriptors.h"
+#include "th/monitoring/host_name.h"
 #include "th/server/announcement.h"
 #include "th/server/event_log.h"
 #include "th/server/json_log.h"
@@ -82,11 +82,6 @@ void RaiseDescriptorLimitAndSay() {
                             : std::string())
             << ", which bears " << ConnectionsBorne(limit)
             << " connections, one for each worker and controller";
-}
-
-std::string HostName() {
-  std::array<char, 256> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
 }
 
 int Run(const ServerFlags& flags, const sigset_t& signals) {
