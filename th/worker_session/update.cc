@@ -297,8 +297,10 @@ void ResolveUpdate(State& state, Buffer& buffer, Operation& operation,
 void AssignUpdate(State& state, Buffer& buffer, Operation& operation, const AssignSources& assigned,
                   absl::Time now) {
   UpdateOperation& update = operation.update();
+  const auto& held = update.held_assignment;
+  const AssignmentId newest = held.has_value() ? held->assignment : update.assignment;
   if (operation.verdict.has_value() || !update.resolved.has_value() ||
-      update.resolved->sequence != assigned.version || assigned.assignment <= update.assignment) {
+      update.resolved->sequence != assigned.version || assigned.assignment <= newest) {
     return;
   }
   if (update.phase == UpdatePhase::kBeginning || update.phase == UpdatePhase::kDraining) {

@@ -149,14 +149,17 @@ TEST_F(UpdateTest, DrainsReadersBeforeItFills) {
   worker.Drop();
   Resolve(kSecond, kStep2);
   EXPECT_EQ(State(), BufferState::kDraining);
-  worker.Say(worker.Assignment({buffer, kSecond}, 1, kStep2.sequence, {7}));
+  worker.Say(worker.Assignment({buffer, kSecond}, 2, kStep2.sequence, {7}));
+  worker.Say(worker.Assignment({buffer, kSecond}, 1, kStep2.sequence, {8}));  // late: no longer so
   EXPECT_THAT(worker.Take<StartFill>(), IsEmpty());
   EXPECT_THAT(worker.Take<SetSources>(), IsEmpty());
   EXPECT_THAT(worker.TakeSent<ReadyToFill>(), IsEmpty());
   worker.Handle(event::ReaderReleased{TransferId(1)});
   EXPECT_EQ(State(), BufferState::kFilling);
   EXPECT_THAT(worker.Take<StartFill>(), SizeIs(1));
-  EXPECT_THAT(worker.Take<SetSources>(), SizeIs(1));
+  const auto sources = worker.Take<SetSources>();
+  ASSERT_THAT(sources, SizeIs(1));
+  EXPECT_EQ(sources[0].assignment, AssignmentId(2));
   EXPECT_THAT(worker.TakeSent<ReadyToFill>(), SizeIs(1));
 }
 
