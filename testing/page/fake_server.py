@@ -66,7 +66,7 @@ def version(number: str, label: str, **fields) -> dict:
 
 
 def model(run: str, name: str, versions: list[dict], replicas: list[dict], **fields) -> dict:
-    known = {"keep_latest": 2, "left_out": 0, "stall_s": {}, "longest_stalls": [], "received_bytes": 0, "copies_sent": 0.0}
+    known = {"keep_latest": 2, "left_out": 0, "stall_s": {}, "longest_stalls": [], "received_bytes": 0, "copies_from_publisher": 0.0}
     return {"run": run, "model": name, "versions": versions, "replicas": replicas, **known, **fields}
 
 
@@ -184,7 +184,7 @@ class Fleet:
             stall_s={**{phase: seconds * moved for phase, seconds in stall_s.items()}, "failed": 0},
             longest_stalls=[stalled("rollout-%d/0" % i, queue=0.2, transfer=FILL_S * (9 - i)) for i in range(8)],
             received_bytes=WHOLE * moved,
-            copies_sent=float(moved),
+            copies_from_publisher=float(moved),
         )
         return state(now_s, [the_model], self.events(begun, now_s))
 

@@ -281,13 +281,13 @@ class ModelTest(PageTest):
     def test_stall_is_shown_by_phase(self) -> None:
         stall = {"resolve": 1.0, "queue": 0, "transfer": 90.0, "verify": 0, "apply": 5.0, "drain": 4.0, "failed": 0}
         replicas = [replica(group="a", ranks=4, version=NEWEST, label="step-2")]
-        the_model = model("r1", "m", [], replicas, stall_s=stall, received_bytes=2 * GB, copies_sent=1.02)
+        the_model = model("r1", "m", [], replicas, stall_s=stall, received_bytes=2 * GB, copies_from_publisher=1.02)
         self.show(state(1, [the_model], []))
         rows = {row[0]: row[2:] for row in self.rows("#stall")}
         self.assertEqual(rows["transfer"], ["1 min 30 s", "90 %"])
         self.assertEqual(rows["apply"], ["5.0 s", "5 %"])
         self.assertEqual(self.text("#stall-note"), "1 min 40 s in all, 25.0 s for each of 4 ranks")
-        self.assertEqual(self.text("#received"), "2.00 GB received by updates, 1.02 whole copies sent")
+        self.assertEqual(self.text("#received"), "2.00 GB received by updates, 1.02 whole copies sent by publishers")
 
     def test_the_ranks_that_waited_longest_are_shown_with_their_phases(self) -> None:
         longest = [stalled("a/3", transfer=60.0, queue=30.0, verify=0.5, failed=0.0), stalled("b/0", drain=9.05)]

@@ -144,7 +144,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Join(ClientOptions options) {
   impl->membership = std::make_shared<SessionDriver>(std::move(parts));
   const absl::Status joined = impl->membership->Join();
   if (joined.ok()) {
-    ListMembership(impl->membership);
+    RegisterMembership(impl->membership);
     return std::unique_ptr<Client>(new Client(std::move(impl)));
   }
   (void)impl->membership->Leave(absl::ZeroDuration());

@@ -52,12 +52,7 @@ void MembershipFigures::Count(Verb verb, const OperationDone& done, const FillCo
   AddStall(verb, done, stall);
   const bool moved = done.status.ok() && done.outcome == UpdateOutcome::kMoved;
   if (moved && verb != Verb::kStage) update_seconds.Record(SecondsOf(done));
-  for (const ReceivedBytes& one : cost.received) AddReceived(one, received.received);
-  for (const PassedOver& one : cost.passed_over) AddPassedOver(one, received.passed_over);
-  received.unchanged_bytes += cost.unchanged_bytes;
-  received.rerouted_bytes += cost.rerouted_bytes;
-  received.reread_bytes += cost.reread_bytes;
-  received.reroutes += cost.reroutes;
+  AddFillCost(cost, received);
   corrupt_segments += corrupt;
 }
 

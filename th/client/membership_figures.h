@@ -1,4 +1,4 @@
-// What one membership has done since it joined, for metrics. A value.
+// Counters of one membership since it joined, for metrics. A value.
 #ifndef TH_CLIENT_MEMBERSHIP_FIGURES_H_
 #define TH_CLIENT_MEMBERSHIP_FIGURES_H_
 
@@ -21,7 +21,7 @@ enum class Verb : uint8_t { kPublish, kUnpublish, kUpdate, kStage, kReceive };
 // "publish".
 absl::string_view VerbName(Verb verb);
 
-// The readers of a membership's buffers.
+// The readers of a membership's buffers: `now` rises and falls, the others count.
 struct ServedFigures {
   uint64_t now = 0;
   uint64_t admitted = 0;
@@ -37,8 +37,8 @@ struct MembershipFigures {
   // Verbs that have ended, by how: "moved", "already_there", "not_available" of updates, stages and
   // receives, "done" of the others, "failed" of all.
   std::map<std::pair<Verb, std::string>, uint64_t> ended;
-  // The seconds that the caller has waited in them. A stage is no stall: the buffer is in use
-  // meanwhile.
+  // The time that the caller waited in update, receive and unpublish, by phase. A call that failed
+  // counts whole as kFailed. Publish and stage do not count: the buffer is in use meanwhile.
   StallByPhase stall{};
   SecondsHistogram update_seconds;  // of updates and receives that moved
   FillCost received;                // by updates, stages and receives

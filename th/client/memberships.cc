@@ -1,44 +1,50 @@
 #include "th/client/memberships.h"
 
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <atomic>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "th/client/process_guard.h"
 
 namespace th {
 namespace {
 
-struct Listed {
-  const ProcessGuard guard;
+struct Registered {
+  // The process whose memberships these are, 0 before the first. Another one does not touch `mu`: a
+  // thread of its parent may have held that at the fork.
+  std::atomic<pid_t> owner{0};
   absl::Mutex mu;
   std::vector<std::weak_ptr<SessionDriver>> memberships ABSL_GUARDED_BY(mu);
 };
 
-// Never destroyed: a client may still end during the host's exit.
-Listed& AllListed() {
-  static Listed* listed = new Listed;
-  return *listed;
+// Never destroyed: a thread may still join, or ask for metrics, while the process exits.
+Registered& TheRegistered() {
+  static Registered* registered = new Registered;
+  return *registered;
 }
 
 }  // namespace
 
-void ListMembership(const std::shared_ptr<SessionDriver>& membership) {
-  Listed& listed = AllListed();
-  absl::MutexLock lock(&listed.mu);
-  std::erase_if(listed.memberships, [](const auto& one) { return one.expired(); });
-  listed.memberships.push_back(membership);
+void RegisterMembership(const std::shared_ptr<SessionDriver>& membership) {
+  Registered& registered = TheRegistered();
+  registered.owner = getpid();
+  absl::MutexLock lock(&registered.mu);
+  std::erase_if(registered.memberships, [](const auto& one) { return one.expired(); });
+  registered.memberships.push_back(membership);
 }
 
-std::vector<std::shared_ptr<SessionDriver>> LivingMemberships() {
-  Listed& listed = AllListed();
-  std::vector<std::shared_ptr<SessionDriver>> living;
-  if (listed.guard.forked()) return living;
-  absl::MutexLock lock(&listed.mu);
-  for (const std::weak_ptr<SessionDriver>& one : listed.memberships) {
-    if (auto membership = one.lock()) living.push_back(std::move(membership));
+std::vector<std::shared_ptr<SessionDriver>> LiveMemberships() {
+  Registered& registered = TheRegistered();
+  std::vector<std::shared_ptr<SessionDriver>> live;
+  if (registered.owner != getpid()) return live;
+  absl::MutexLock lock(&registered.mu);
+  for (const std::weak_ptr<SessionDriver>& one : registered.memberships) {
+    if (auto membership = one.lock()) live.push_back(std::move(membership));
   }
-  return living;
+  return live;
 }
 
 }  // namespace th

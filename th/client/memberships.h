@@ -9,11 +9,11 @@
 
 namespace th {
 
-// Lists a membership for as long as it lives. Thread-safe.
-void ListMembership(const std::shared_ptr<SessionDriver>& membership);
-// Those that live, in the order in which they were listed; none in a child that was forked after
-// the first of them. Thread-safe.
-std::vector<std::shared_ptr<SessionDriver>> LivingMemberships();
+// Registers a membership, for as long as it lives. ClaimProcess was OK. Thread-safe.
+void RegisterMembership(const std::shared_ptr<SessionDriver>& membership);
+// Those that live, in the order in which they were registered; none in a child of the process that
+// registered them. Thread-safe.
+std::vector<std::shared_ptr<SessionDriver>> LiveMemberships();
 
 }  // namespace th
 

@@ -32,8 +32,8 @@ std::map<std::string, Transport::Counters> CountersOf(const std::set<DataPlane*>
 std::string MetricsText() {
   std::vector<MembershipFigures> memberships;
   std::set<DataPlane*> data_planes;
-  const auto living = LivingMemberships();
-  for (const auto& membership : living) {
+  const auto live = LiveMemberships();
+  for (const auto& membership : live) {
     memberships.push_back(membership->figures());
     data_planes.insert(&membership->data_plane());
   }

@@ -31,7 +31,7 @@ void WriteEach(PrometheusText& out, const Memberships& memberships, const char* 
 }
 
 void WriteEnded(PrometheusText& out, const Memberships& memberships) {
-  constexpr char kName[] = "tensorhub_worker_operations_total";
+  constexpr char kName[] = "tensorhub_worker_calls_total";
   out.Family(kName, "counter", "Calls that have ended, by verb and outcome.");
   for (const MembershipFigures& one : memberships) {
     for (const auto& [how, count] : one.ended) {
@@ -71,17 +71,32 @@ void WriteReceived(PrometheusText& out, const Memberships& memberships) {
     }
   }
   WriteEach(out, memberships, "tensorhub_worker_unchanged_bytes_total", "counter",
-            "Bytes of updates that were not received, as the buffer had them from before.",
+            "Bytes that an update skipped, because the buffer held them already.",
             [](const MembershipFigures& one) { return one.received.unchanged_bytes; });
   WriteEach(out, memberships, "tensorhub_worker_reread_bytes_total", "counter",
             "Bytes received and thrown away, so received again.",
             [](const MembershipFigures& one) { return one.received.reread_bytes; });
+  WriteEach(out, memberships, "tensorhub_worker_rerouted_bytes_total", "counter",
+            "Bytes received after a fill's first re-route.",
+            [](const MembershipFigures& one) { return one.received.rerouted_bytes; });
   WriteEach(out, memberships, "tensorhub_worker_reroutes_total", "counter",
-            "Sources lost or replaced while bytes were missing.",
+            "Sources that were lost or replaced during a fill.",
             [](const MembershipFigures& one) { return one.received.reroutes; });
   WriteEach(out, memberships, "tensorhub_worker_corrupt_segments_total", "counter",
-            "Segments received with a wrong sum, and received again.",
+            "Segments received with a wrong checksum, and received again.",
             [](const MembershipFigures& one) { return one.corrupt_segments; });
+}
+
+void WritePassedOver(PrometheusText& out, const Memberships& memberships) {
+  constexpr char kName[] = "tensorhub_worker_transports_passed_over_total";
+  out.Family(kName, "counter",
+             "Sources that offer this transport and were read over another one, by reason.");
+  for (const MembershipFigures& one : memberships) {
+    for (const PassedOver& over : one.received.passed_over) {
+      out.Sample(kName, LabelsOf(one).With("transport", over.transport).With("reason", over.reason),
+                 over.sources);
+    }
+  }
 }
 
 void WriteServed(PrometheusText& out, const Memberships& memberships) {
@@ -116,6 +131,7 @@ std::string RenderMetrics(const Memberships& memberships, const Transports& tran
   WriteEnded(out, memberships);
   WriteStall(out, memberships);
   WriteReceived(out, memberships);
+  WritePassedOver(out, memberships);
   WriteServed(out, memberships);
   WriteTransport(out, transports, "tensorhub_transport_sent_bytes_total",
                  "Bytes that this process sent over a transport.", &Counters::bytes_sent);

@@ -2,6 +2,7 @@
 #ifndef TH_CLIENT_METRICS_TEXT_H_
 #define TH_CLIENT_METRICS_TEXT_H_
 
+#include <cstddef>
 #include <map>
 #include <string>
 #include <vector>
@@ -12,8 +13,11 @@
 
 namespace th {
 
-// Prometheus text format 0.0.4. `transports`: by name. Samples are bounded: some 60 a membership,
-// four a transport.
+// Among them kMaxReceivedKinds by source and kMaxPassedOverKinds by reason.
+inline constexpr size_t kMaxSamplesOfMembership = 100;
+
+// Prometheus text format 0.0.4. `transports`: by name. At most kMaxSamplesOfMembership samples a
+// membership, four a transport.
 std::string RenderMetrics(const std::vector<MembershipFigures>& memberships,
                           const std::map<std::string, Transport::Counters>& transports,
                           const ProcessFigures& process);

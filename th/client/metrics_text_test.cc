@@ -2,7 +2,9 @@
 
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
@@ -32,7 +34,7 @@ TEST(WorkerMetricsTest, AMembershipIsNamedByModelGroupAndRank) {
   const std::string labels = kLabels;
   for (const std::string& sample : {
            "tensorhub_worker_connected" + labels + "} 1\n",
-           "tensorhub_worker_operations_total" + labels + ",verb=\"update\",outcome=\"moved\"} 1\n",
+           "tensorhub_worker_calls_total" + labels + ",verb=\"update\",outcome=\"moved\"} 1\n",
            "tensorhub_worker_stall_seconds_total" + labels + ",phase=\"transfer\"} 1.5\n",
            "tensorhub_worker_update_seconds_count" + labels + "} 1\n",
            "tensorhub_worker_received_bytes_total" + labels +
@@ -46,6 +48,27 @@ TEST(WorkerMetricsTest, AMembershipIsNamedByModelGroupAndRank) {
        }) {
     EXPECT_THAT(text, HasSubstr(sample));
   }
+}
+
+TEST(WorkerMetricsTest, TheSamplesOfAMembershipAreBounded) {
+  MembershipFigures figures = Figures();
+  for (size_t i = 0; i < 200; ++i) {
+    const std::string name = absl::StrCat("transport-", i);
+    const OperationDone failed{.kind = OperationKind::kUpdate,
+                               .status = absl::UnavailableError("no source")};
+    for (const Verb verb :
+         {Verb::kPublish, Verb::kUnpublish, Verb::kUpdate, Verb::kStage, Verb::kReceive}) {
+      figures.Count(
+          verb, failed,
+          {.received = {{name, Distance::kSameRack, true, 1}}, .passed_over = {{name, name}}}, 0);
+    }
+  }
+  const std::string text = RenderMetrics({figures}, {}, {});
+  size_t samples = 0;
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    samples += absl::StartsWith(line, "tensorhub_worker_") ? 1 : 0;
+  }
+  EXPECT_LE(samples, kMaxSamplesOfMembership);
 }
 
 TEST(WorkerMetricsTest, TransportsAreOfTheProcess) {

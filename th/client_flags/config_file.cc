@@ -24,10 +24,10 @@ constexpr char kFileInFolder[] = "tensorhub/config.toml";
 constexpr size_t kMaxFileBytes = size_t{64} << 10;
 
 std::vector<Setting> AllSettings() {
-  const ConnectionFlags preset;
-  return {{.name = "server", .variable = "TH_SERVER", .preset = preset.server},
-          {.name = "run", .variable = "TH_RUN", .preset = preset.run},
-          {.name = "model", .variable = "TH_MODEL", .preset = preset.model}};
+  const ConnectionFlags defaults;
+  return {{.name = "server", .variable = "TH_SERVER", .default_value = defaults.server},
+          {.name = "run", .variable = "TH_RUN", .default_value = defaults.run},
+          {.name = "model", .variable = "TH_MODEL", .default_value = defaults.model}};
 }
 
 // Empty: the variable is not set, or empty, which counts as that.
@@ -49,11 +49,12 @@ absl::Status Take(const CLI::ConfigItem& item, std::vector<Setting>& settings) {
   });
   if (found == settings.end()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("'", item.fullname(), "' is no setting; it may set ", NamesOf(settings)));
+        absl::StrCat("'", item.fullname(), "' is not a setting; a configuration file may set ",
+                     NamesOf(settings)));
   }
   if (item.inputs.size() != 1 || item.inputs[0].empty()) {
     return absl::InvalidArgumentError(absl::StrCat(item.name, " takes one value, as in ", item.name,
-                                                   " = \"", found->preset, "\""));
+                                                   " = \"", found->default_value, "\""));
   }
   found->in_file = item.inputs[0];
   return absl::OkStatus();
@@ -74,7 +75,7 @@ absl::StatusOr<std::string> ReadText(const std::string& path) {
   text.resize(static_cast<size_t>(file.gcount()));
   if (text.size() <= kMaxFileBytes) return text;
   return absl::InvalidArgumentError(
-      absl::StrCat(path, ": more than ", kMaxFileBytes, " bytes are no file of settings"));
+      absl::StrCat(path, ": more than ", kMaxFileBytes, " bytes are no configuration file"));
 }
 
 std::vector<std::string> UsualPlaces() {
@@ -114,9 +115,11 @@ absl::StatusOr<ConfigFile> ReadConfigFile() {
     if (*named == '\0') return none;
     const absl::StatusOr<std::string> text = ReadText(named);
     if (text.ok()) return ParseConfigFile(named, *text);
-    return absl::Status(text.status().code(),
-                        absl::StrCat(text.status().message(), " (the environment sets ",
-                                     kFileVariable, " to it): write it, or unset ", kFileVariable));
+    const std::string remedy = absl::IsNotFound(text.status()) ? "write it" : "mend it";
+    return absl::Status(
+        text.status().code(),
+        absl::StrCat(text.status().message(), " (the environment sets ", kFileVariable,
+                     " to it): ", remedy, ", or unset ", kFileVariable));
   }
   for (const std::string& path : UsualPlaces()) {
     const absl::StatusOr<std::string> text = ReadText(path);
@@ -144,7 +147,7 @@ std::vector<SettingInForce> SettingsInForce(const ConfigFile& file) {
     } else if (!variable.empty()) {
       in_force.push_back({setting.name, variable, setting.variable});
     } else {
-      in_force.push_back({setting.name, setting.preset, "default"});
+      in_force.push_back({setting.name, setting.default_value, "default"});
     }
   }
   return in_force;

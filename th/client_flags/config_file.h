@@ -1,5 +1,5 @@
-// A file of settings for th and tensorhub_worker: each stands where neither its flag nor its
-// variable of the environment is given.
+// The configuration file of th and tensorhub_worker: each of its settings counts where neither its
+// flag nor its environment variable is given.
 //
 //   # /etc/tensorhub/config.toml
 //   server = "10.0.0.1:7077"     # TH_SERVER
@@ -22,11 +22,11 @@
 
 namespace th {
 
-// The settings of a file, the flag's default and the variable that goes before both.
+// A setting: in the file, by default, and the environment variable that overrides both.
 struct Setting {
   std::string name;  // "server": that of the flag
   std::string variable;
-  std::string preset;
+  std::string default_value;
   std::string in_file;  // empty: the file does not set it
 };
 
@@ -48,17 +48,18 @@ absl::StatusOr<ConfigFile> ReadConfigFile();
 // them from there. Before any thread is started.
 void SetEnvironmentFrom(const ConfigFile& file);
 
-// Where a setting comes from, and what it is where no flag is given.
+// The value of a setting where its flag is not given, and its source.
 struct SettingInForce {
   std::string name;
   std::string value;
   std::string from;  // a variable, the path of the file, or "default"
 };
-// Also after SetEnvironmentFrom.
+// The same before and after SetEnvironmentFrom: a variable that equals the file's value is taken
+// for the file's.
 std::vector<SettingInForce> SettingsInForce(const ConfigFile& file);
 
-// Does that when `app` begins to parse; what is wrong with the file is a usage error, but for
-// --help and --version. For a program's own app, not for a subcommand.
+// Has `app` read the file and set the environment from it before it parses. A bad file is a usage
+// error, but for --help and --version. For a program's own app, not for a subcommand.
 void AddConfigFile(CLI::App* app);
 
 }  // namespace th

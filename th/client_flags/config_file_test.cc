@@ -85,7 +85,8 @@ TEST_F(ConfigFileTest, TheVariableNamesAFileThatHasToBeThere) {
 
 TEST_F(ConfigFileTest, AFolderInItsPlaceIsAnError) {
   setenv("TH_CONFIG", folder_.c_str(), 1);
-  EXPECT_THAT(ReadConfigFile(), StatusIs(absl::StatusCode::kUnknown, HasSubstr(folder_)));
+  EXPECT_THAT(ReadConfigFile(), StatusIs(absl::StatusCode::kUnknown,
+                                         AllOf(HasSubstr(folder_), HasSubstr("mend it"))));
 }
 
 TEST_F(ConfigFileTest, AFileWithoutEndIsRefused) {
@@ -101,12 +102,13 @@ TEST_F(ConfigFileTest, AnEmptyFileSetsNothing) {
 }
 
 TEST_F(ConfigFileTest, WhatIsWrongIsNamed) {
-  EXPECT_THAT(StatusOf("sever = \"h:1\"\n"),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       "/c: 'sever' is no setting; it may set server, run, model"));
+  EXPECT_THAT(
+      StatusOf("sever = \"h:1\"\n"),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               "/c: 'sever' is not a setting; a configuration file may set server, run, model"));
   EXPECT_THAT(
       StatusOf("[follow]\nrun = \"a\"\n"),
-      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'follow.run' is no setting")));
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'follow.run' is not a setting")));
   EXPECT_THAT(StatusOf("run = \"a\"\nrun = \"b\"\n"),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("run takes one value")));
   EXPECT_THAT(StatusOf("run = [\"a\", \"b\"]\n"),

@@ -126,7 +126,7 @@ CLI::Validator OrOf(const std::string& variable, CLI::Validator check) {
         const char* const set = std::getenv(variable.c_str());
         if (!why.empty() && set != nullptr && set == text) {
           absl::StrAppend(&why, " (", variable,
-                          " of the environment, or the file of settings; th config says which)");
+                          " of the environment, or the configuration file; th config says which)");
         }
         return why;
       },

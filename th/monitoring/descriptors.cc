@@ -42,14 +42,14 @@ uint64_t OpenDescriptors() {
 }
 
 bool IsReserved(int fd) {
-  return fd >= 0 && static_cast<uint64_t>(fd) >= ConnectionsBorne(DescriptorLimit());
+  return fd >= 0 && static_cast<uint64_t>(fd) >= ConnectionLimit(DescriptorLimit());
 }
 
 bool IsShortage(int error) {
   return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
 
-bool DescriptorsShort() {
+bool DescriptorsExhausted() {
   const int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (fd < 0) return errno == EMFILE || errno == ENFILE;
   const bool reserved = IsReserved(fd);

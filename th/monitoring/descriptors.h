@@ -1,8 +1,8 @@
 // The process's file descriptors: how many it may have, and whether there are some left.
 //
 //   TH_ASSIGN_OR_RETURN(const RaisedLimit raised, RaiseDescriptorLimit());
-//   const uint64_t workers = ConnectionsBorne(DescriptorLimit());
-//   if (DescriptorsShort()) ...      // nobody else is accepted
+//   const uint64_t workers = ConnectionLimit(DescriptorLimit());
+//   if (DescriptorsExhausted()) ...      // nobody else is accepted
 //
 // The last ones are reserved for what the server cannot live without, above all writes of its
 // state: connections of workers are refused before they would take them.
@@ -20,8 +20,8 @@ namespace th {
 // quarter of a limit that is low.
 inline constexpr uint64_t kReservedDescriptors = 320;
 
-// How soon a listener tries again where the system has no descriptor for a connection: that stays
-// in the backlog, and poll would return at once.
+// A listener that has no descriptor for a connection tries again after this time: the connection
+// stays in the backlog, so that poll would return at once.
 inline constexpr absl::Duration kAcceptRetry = absl::Milliseconds(100);
 
 struct RaisedLimit {
@@ -39,14 +39,14 @@ uint64_t OpenDescriptors();
 constexpr uint64_t ReservedDescriptors(uint64_t limit) {
   return limit / 4 < kReservedDescriptors ? limit / 4 : kReservedDescriptors;
 }
-constexpr uint64_t ConnectionsBorne(uint64_t limit) { return limit - ReservedDescriptors(limit); }
+constexpr uint64_t ConnectionLimit(uint64_t limit) { return limit - ReservedDescriptors(limit); }
 // True for a new descriptor that should have stayed free. The system gives the lowest free number,
 // so that a high one means that those below are taken.
 bool IsReserved(int fd);
 // True for the error of a call that lacks a descriptor, or memory for one.
 bool IsShortage(int error);
 // True while a new connection would be refused. Costs two system calls.
-bool DescriptorsShort();
+bool DescriptorsExhausted();
 
 }  // namespace th
 

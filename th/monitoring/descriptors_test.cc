@@ -45,14 +45,14 @@ TEST_F(DescriptorsTest, OpenOnesAreCounted) {
 
 TEST_F(DescriptorsTest, AQuarterOfALowLimitIsReserved) {
   EXPECT_EQ(ReservedDescriptors(64), 16u);
-  EXPECT_EQ(ConnectionsBorne(64), 48u);
+  EXPECT_EQ(ConnectionLimit(64), 48u);
   EXPECT_EQ(ReservedDescriptors(1u << 20), kReservedDescriptors);
 }
 
 TEST_F(DescriptorsTest, TheyAreShortOnceOnlyReservedOnesAreLeft) {
   Limit(64);
   std::vector<int> open_ones;
-  while (!DescriptorsShort()) {
+  while (!DescriptorsExhausted()) {
     ASSERT_LT(open_ones.size(), 64u);
     open_ones.push_back(open("/dev/null", O_RDONLY | O_CLOEXEC));
     ASSERT_GE(open_ones.back(), 0);
@@ -61,7 +61,7 @@ TEST_F(DescriptorsTest, TheyAreShortOnceOnlyReservedOnesAreLeft) {
   open_ones.push_back(open("/dev/null", O_RDONLY | O_CLOEXEC));
   EXPECT_TRUE(IsReserved(open_ones.back()));
   for (const int fd : open_ones) close(fd);
-  EXPECT_FALSE(DescriptorsShort());
+  EXPECT_FALSE(DescriptorsExhausted());
 }
 
 }  // namespace

@@ -5,13 +5,14 @@
 //     return HttpResponse{.body = "hello\n"};
 //   }));
 //
-// The handler runs on the listener's thread, and is asked once for all requests of one path that
-// have arrived by then: however many clients there are, there is one question at a time, and no
-// more of them in a row than there are paths.
+// The handler runs on the listener's thread. In each round it is called once for each path that is
+// asked for, and all clients that wait for the path share the response: more clients are no more
+// calls. Every connection waits while it runs, and a client whose request is not whole yet may
+// exceed its time, so it has to return well within kHttpDeadline.
 //
-// Bounded: connections (Options::max_connections; the one that has been idle longest makes room),
-// the time of each (kHttpDeadline), a request (kMaxHttpRequestBytes) and what clients have not read
-// (kMaxHttpUnsentBytes).
+// Bounded: connections (Options::max_connections; see MakeRoom), the time of each (kHttpDeadline
+// for its request, and again for the response), a request (kMaxHttpRequestBytes) and what clients
+// have not read (kMaxHttpUnsentBytes).
 #ifndef TH_MONITORING_HTTP_LISTENER_H_
 #define TH_MONITORING_HTTP_LISTENER_H_
 
@@ -83,7 +84,8 @@ class HttpListener {
   // False: the listener is to end.
   bool AwaitEvents();
   void AcceptAll(absl::Time now);
-  // Closes the connection that has been idle longest, else the oldest. False: there is none.
+  // Closes the oldest connection that has sent nothing; where each has sent something, the oldest,
+  // even if its response is being sent. False: there is none.
   bool MakeRoom();
   static void Read(Connection& connection);
   void AnswerAll();

@@ -41,13 +41,20 @@ std::string PrometheusText::Digits(double value) {
   return std::string(text.data(), end.ptr);
 }
 
+void WriteBuildInfo(PrometheusText& out, absl::string_view software) {
+  out.Family("tensorhub_build_info", "gauge", "Always 1; the label names the software.");
+  out.Sample("tensorhub_build_info", PrometheusLabels().With("version", software), 1);
+}
+
 void WriteProcessFigures(PrometheusText& out, const ProcessFigures& process) {
-  out.Single("process_cpu_seconds_total", "counter", "Of user and system.",
+  out.Single("process_cpu_seconds_total", "counter", "User and system processor time.",
              absl::ToDoubleSeconds(process.cpu));
   out.Single("process_resident_memory_bytes", "gauge", "Resident memory.", process.resident_bytes);
   out.Single("process_open_fds", "gauge", "File descriptors open now.", process.open_descriptors);
-  out.Single("process_max_fds", "gauge", "The most file descriptors.", process.max_descriptors);
-  out.Single("process_start_time_seconds", "gauge", "Since 1970.",
+  out.Single("process_max_fds", "gauge", "The limit of open file descriptors.",
+             process.max_descriptors);
+  out.Single("process_start_time_seconds", "gauge",
+             "When the process started, in seconds since 1970.",
              absl::ToDoubleSeconds(process.started - absl::UnixEpoch()));
 }
 

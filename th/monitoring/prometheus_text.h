@@ -81,6 +81,12 @@ class PrometheusText {
   std::string text_;
 };
 
+// The type of the text, for HTTP.
+inline constexpr char kPrometheusContentType[] = "text/plain; version=0.0.4; charset=utf-8";
+
+// tensorhub_build_info, whose label is the software.
+void WriteBuildInfo(PrometheusText& out, absl::string_view software);
+
 // The metrics that Prometheus' clients call process_*.
 void WriteProcessFigures(PrometheusText& out, const ProcessFigures& process);
 

@@ -86,6 +86,15 @@ void AddPassedOver(const PassedOver& passed_over, std::vector<PassedOver>& to) {
   }
 }
 
+void AddFillCost(const FillCost& cost, FillCost& to) {
+  for (const ReceivedBytes& one : cost.received) AddReceived(one, to.received);
+  for (const PassedOver& one : cost.passed_over) AddPassedOver(one, to.passed_over);
+  to.unchanged_bytes += cost.unchanged_bytes;
+  to.rerouted_bytes += cost.rerouted_bytes;
+  to.reread_bytes += cost.reread_bytes;
+  to.reroutes += cost.reroutes;
+}
+
 std::string DescribePassedOver(absl::Span<const PassedOver> passed_over) {
   return absl::StrJoin(passed_over, "; ", [](std::string* text, const PassedOver& one) {
     absl::StrAppend(text, one.transport, ": ", one.reason);

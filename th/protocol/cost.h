@@ -129,6 +129,9 @@ void AddPassedOver(const PassedOver& passed_over, std::vector<PassedOver>& to);
 // "same_host: on another host; ibverbs: no device"; "" when there are none.
 std::string DescribePassedOver(absl::Span<const PassedOver> passed_over);
 
+// Adds all of one cost to another, its lists within their limits.
+void AddFillCost(const FillCost& cost, FillCost& to);
+
 // At most so many transports in one FillProgress; what is passed over is bounded as in a cost.
 inline constexpr size_t kMaxTransportsReported = 8;
 

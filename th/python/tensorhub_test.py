@@ -157,9 +157,9 @@ class VerbsTest(HubTest):
         of = r'{run="r",model="%s",group="%s",rank="0"'
         trainer, rollout = (of % (self.model, group) for group in ("trainer", "rollout"))
         text = tensorhub.metrics()
-        self.assertRegex(text, r'tensorhub_worker_operations_total%s,verb="publish",outcome="done"} 1\n' % trainer)
+        self.assertRegex(text, r'tensorhub_worker_calls_total%s,verb="publish",outcome="done"} 1\n' % trainer)
         self.assertRegex(text, r'tensorhub_worker_readers_admitted_total%s} 1\n' % trainer)
-        self.assertRegex(text, r'tensorhub_worker_operations_total%s,verb="update",outcome="moved"} 1\n' % rollout)
+        self.assertRegex(text, r'tensorhub_worker_calls_total%s,verb="update",outcome="moved"} 1\n' % rollout)
         self.assertRegex(text, r'tensorhub_worker_received_bytes_total%s,.*,source="publisher"} 4000\n' % rollout)
         self.assertRegex(text, r'tensorhub_worker_connected%s} 1\n' % rollout)
         self.assertRegex(text, r"tensorhub_transport_received_bytes_total{transport=")

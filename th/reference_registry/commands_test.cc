@@ -113,6 +113,26 @@ TEST(CommandsTest, APinOnALostVersionIsReleasedByItsNumber) {
   EXPECT_THAT(hub.model().pins, IsEmpty());
 }
 
+TEST(CommandsTest, TheModelThatWasUsedLeastRecentlyMakesRoom) {
+  RegistryLimits limits;
+  limits.max_models = 2;
+  RegistryHarness hub(limits);
+  const auto join = [&](const std::string& run) {
+    TestRank rank(hub, "trainer", 0, 1);
+    JoinRequest request = rank.Request();
+    request.key.run = run;
+    EXPECT_TRUE(rank.Join(request));
+    return rank;
+  };
+  // The first has more versions, and so a higher number of its own.
+  for (const char* label : {"step-1", "step-2", "step-3"}) Trainer(hub, label).Say(Leave{});
+  hub.Advance(absl::Seconds(10));
+  join("recent").Say(Leave{});
+  hub.Advance(absl::Seconds(10));
+  join("next");
+  EXPECT_FALSE(hub.durable().models.contains(TestModel()));
+}
+
 TEST(CommandsTest, AModelThatNobodyUsesMakesRoomAndOneThatIsRetainedDoesNot) {
   RegistryLimits limits;
   limits.max_models = 2;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -16,21 +17,25 @@ constexpr size_t kMaxGroupsNamed = 5;
 // The pause before models that are due are looked at again, while ranks may still come back.
 constexpr absl::Duration kForgettingPause = absl::Seconds(1);
 
-bool IsWanted(const Model& model) { return !model.groups.empty() || MayRetain(model.durable); }
+bool IsInUseOrRetained(const Model& model) {
+  return !model.groups.empty() || MayRetain(model.durable);
+}
 
 // Ranks may still come back to models that seem to be unused.
 bool MayComeBack(const RegistryState& state) { return state.recovering || state.adopting; }
 
-// Null when every model is wanted.
-const Model* OldestUnwanted(const RegistryState& state) {
+// Null when every model is in use or retained.
+const Model* LeastRecentlyUsed(const RegistryState& state) {
   if (MayComeBack(state)) return nullptr;
-  const Model* oldest = nullptr;
+  const auto age = [](const Model& model) {
+    return std::make_pair(model.last_used, model.durable.high_water);
+  };
+  const Model* least = nullptr;
   for (const auto& [key, model] : state.models) {
-    if (IsWanted(model)) continue;
-    const bool older = oldest == nullptr || model.durable.high_water < oldest->durable.high_water;
-    if (older) oldest = &model;
+    if (IsInUseOrRetained(model)) continue;
+    if (least == nullptr || age(model) < age(*least)) least = &model;
   }
-  return oldest;
+  return least;
 }
 
 bool IsFull(const RegistryState& state) { return state.models.size() >= state.limits.max_models; }
@@ -54,7 +59,7 @@ void SetForgetsAt(RegistryState& state, absl::Time at) {
 
 absl::Status HasRoomForModel(const RegistryState& state, const ModelKey& key) {
   if (FindModel(state, key) != nullptr || !IsFull(state)) return absl::OkStatus();
-  if (OldestUnwanted(state) != nullptr) return absl::OkStatus();
+  if (LeastRecentlyUsed(state) != nullptr) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat("the server has ", state.models.size(),
                                                    " models, and max_models is ",
                                                    state.limits.max_models));
@@ -63,8 +68,8 @@ absl::Status HasRoomForModel(const RegistryState& state, const ModelKey& key) {
 Model& TakeModel(Turn& turn, const ModelKey& key) {
   RegistryState& state = turn.state;
   if (FindModel(state, key) == nullptr && IsFull(state)) {
-    if (const Model* unwanted = OldestUnwanted(state)) {
-      Forget(turn, unwanted->key, absl::StrCat("makes room for ", key.ToString()));
+    if (const Model* unused = LeastRecentlyUsed(state)) {
+      Forget(turn, unused->key, absl::StrCat("makes room for ", key.ToString()));
     }
   }
   return EnsureModel(state, key);
@@ -105,7 +110,7 @@ void ForgetUnused(Turn& turn) {
   absl::Time next = absl::InfiniteFuture();
   std::vector<const Model*> unused;
   for (const auto& [key, model] : state.models) {
-    if (IsWanted(model)) continue;
+    if (IsInUseOrRetained(model)) continue;
     const absl::Time due = model.last_used + state.limits.forget_after;
     if (due <= turn.now && !MayComeBack(state)) {
       unused.push_back(&model);

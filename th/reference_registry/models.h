@@ -1,5 +1,6 @@
 // Which models the server knows. A run that has ended leaves its durable record behind: it goes
-// when somebody says so, when nobody has used it for long, and the oldest when the server is full.
+// when somebody says so, when nobody has used it for long, and when the server is full and it is
+// the one that was used least recently.
 #ifndef TH_REFERENCE_REGISTRY_MODELS_H_
 #define TH_REFERENCE_REGISTRY_MODELS_H_
 
@@ -13,8 +14,9 @@ namespace th::registry {
 // RESOURCE_EXHAUSTED naming max_models: `key` is new, there are as many, and each has a group, a
 // pin or a retention policy, or may be announced again after a restart.
 absl::Status HasRoomForModel(const RegistryState& state, const ModelKey& key);
-// The model with that key; HasRoomForModel was OK. A new one takes the place of the one whose
-// newest version is the oldest, if need be.
+// The model with that key; HasRoomForModel was OK. A new one takes the place of the unused
+// model that was used least recently, if need be; of those that nobody has used since a restart, of
+// the one with the oldest newest version.
 Model& TakeModel(Turn& turn, const ModelKey& key);
 
 // The model is in use at this moment, which may be the last one.

@@ -340,7 +340,8 @@ absl::Status RecordProgress::CanApply(const RegistryState& state) const {
                                                    " names more bytes of a source than its ",
                                                    reader.bytes, ", or too many sources"));
   }
-  return message.transports.has_value() ? CheckTransports(*message.transports) : absl::OkStatus();
+  return message.transports.has_value() ? CheckReportedTransports(*message.transports)
+                                        : absl::OkStatus();
 }
 
 void RecordProgress::Apply(Turn& turn) const {

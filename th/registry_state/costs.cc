@@ -34,18 +34,33 @@ absl::Status CheckSeconds(const RankCost& cost, absl::Duration longest) {
       absl::StrCat("a stall of ", absl::FormatDuration(sum), ", longer than operations last"));
 }
 
+bool IsTransportName(const std::string& name) {
+  return !name.empty() && name.size() <= kMaxTransportNameBytes;
+}
+
+absl::Status CheckPassedOver(const std::vector<PassedOver>& passed_over) {
+  if (passed_over.size() > kMaxPassedOverKinds) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(passed_over.size(), " transports passed over, at most ", kMaxPassedOverKinds));
+  }
+  for (const PassedOver& one : passed_over) {
+    if (!IsTransportName(one.transport) || one.reason.size() > kMaxPassedOverReasonBytes) {
+      return absl::InvalidArgumentError(
+          "a transport passed over without a name, or with a long name or reason");
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckReceived(const FillCost& cost, uint64_t shard_bytes) {
   if (cost.received.size() > kMaxReceivedKinds) {
     return absl::InvalidArgumentError(
         absl::StrCat(cost.received.size(), " kinds of sources, at most ", kMaxReceivedKinds));
   }
-  if (cost.passed_over.size() > kMaxPassedOverKinds) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        cost.passed_over.size(), " transports passed over, at most ", kMaxPassedOverKinds));
-  }
+  if (absl::Status good = CheckPassedOver(cost.passed_over); !good.ok()) return good;
   uint64_t bytes = 0;
   for (const ReceivedBytes& received : cost.received) {
-    if (received.transport.empty() || received.transport.size() > kMaxTransportNameBytes) {
+    if (!IsTransportName(received.transport)) {
       return absl::InvalidArgumentError(
           "bytes over a transport without a name, or with a long one");
     }
@@ -57,10 +72,10 @@ absl::Status CheckReceived(const FillCost& cost, uint64_t shard_bytes) {
                     cost.reread_bytes <= AtMost(shard_bytes, kMaxShardsReread) &&
                     cost.reroutes <= kMaxReroutesClaimed;
   if (good) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      bytes, " bytes received, ", cost.unchanged_bytes, " unchanged, ", cost.rerouted_bytes,
-      " of them re-routed, ", cost.reread_bytes, " read again and ", cost.reroutes,
-      " re-routes for a shard of ", shard_bytes, " bytes"));
+  return absl::InvalidArgumentError(
+      absl::StrCat(bytes, " bytes received (", cost.rerouted_bytes, " of them after a re-route), ",
+                   cost.unchanged_bytes, " unchanged, ", cost.reread_bytes, " received again and ",
+                   cost.reroutes, " re-routes for a shard of ", shard_bytes, " bytes"));
 }
 
 // Adds to the rank's own sum and to its model's.
@@ -81,14 +96,8 @@ void AddUpdate(const RankCost& cost, Buffer& buffer, UpdateParticipant& particip
   AddStall(buffer, StallPhase::kQueue, cost.queue);
   AddStall(buffer, StallPhase::kTransfer, cost.transfer);
   AddStall(buffer, StallPhase::kVerify, cost.verify);
-  ModelTotals& totals = buffer.replica->group->model->totals;
-  totals.fill.unchanged_bytes += cost.fill.unchanged_bytes;
-  totals.fill.rerouted_bytes += cost.fill.rerouted_bytes;
-  totals.fill.reread_bytes += cost.fill.reread_bytes;
-  totals.fill.reroutes += cost.fill.reroutes;
-  for (const PassedOver& one : cost.fill.passed_over) AddPassedOver(one, totals.fill.passed_over);
+  AddFillCost(cost.fill, buffer.replica->group->model->totals.fill);
   for (const ReceivedBytes& received : cost.fill.received) {
-    AddReceived(received, totals.fill.received);
     (received.publisher ? participant.from_publisher_bytes : participant.from_relays_bytes) +=
         received.bytes;
   }
@@ -119,21 +128,15 @@ void CountFailureKind(OperationKind kind, const absl::Status& status, ModelTotal
 
 }  // namespace
 
-absl::Status CheckTransports(const TransportsUsed& used) {
-  const auto is_name = [](const std::string& name) {
-    return !name.empty() && name.size() <= kMaxTransportNameBytes;
-  };
-  const bool good =
-      used.names.size() <= kMaxTransportsReported &&
-      used.passed_over.size() <= kMaxPassedOverKinds &&
-      std::all_of(used.names.begin(), used.names.end(), is_name) &&
-      std::all_of(used.passed_over.begin(), used.passed_over.end(), [&](const PassedOver& one) {
-        return is_name(one.transport) && one.reason.size() <= kMaxPassedOverReasonBytes;
-      });
-  if (good) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("too many transports (", used.names.size(), " used, ", used.passed_over.size(),
-                   " passed over), or one without a name or with a long text"));
+absl::Status CheckReportedTransports(const TransportsUsed& used) {
+  if (used.names.size() > kMaxTransportsReported) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(used.names.size(), " transports used, at most ", kMaxTransportsReported));
+  }
+  if (!std::all_of(used.names.begin(), used.names.end(), IsTransportName)) {
+    return absl::InvalidArgumentError("a transport without a name, or with a long one");
+  }
+  return CheckPassedOver(used.passed_over);
 }
 
 absl::Status CheckCost(const RankCost& cost, uint64_t shard_bytes, absl::Duration longest) {
@@ -174,7 +177,7 @@ void CountRankDone(Turn& turn, Buffer& buffer, const Transaction& transaction,
   }
   if (UpdateParticipant* update = participant.if_update()) {
     NoteTransports(turn, buffer, TransportsUsed::Of(cost.fill), transaction.event);
-    model.stall_seconds.Record(cost.resolve + cost.queue + cost.transfer + cost.verify);
+    update->stall = cost.resolve + cost.queue + cost.transfer + cost.verify;
     return AddUpdate(cost, buffer, *update);
   }
   ++model.totals.drains;
@@ -191,7 +194,9 @@ void CountMoved(Turn& turn, const Replica& replica, const Transaction& transacti
   uint64_t from_publisher = 0, from_relays = 0;
   for (const auto& [rank, participant] : transaction.participants) {
     const UpdateParticipant& update = participant.update();
-    AddStall(replica, rank, StallPhase::kApply, turn.now - *update.done_at);
+    const absl::Duration apply = turn.now - *update.done_at;
+    AddStall(replica, rank, StallPhase::kApply, apply);
+    replica.group->model->stall_seconds.Record(update.stall + apply);
     from_publisher += update.from_publisher_bytes;
     from_relays += update.from_relays_bytes;
   }
@@ -210,12 +215,18 @@ void CountFailed(Turn& turn, const Replica& replica, const Transaction& transact
   const bool offload = IsHostCopy(replica.role) && transaction.if_update() != nullptr;
   if (offload) ++totals.offloads_failed;
   for (const auto& [rank, participant] : transaction.participants) {
-    // Those that were done have told the rest themselves.
-    const absl::Time since = participant.done_at().value_or(transaction.started);
-    AddStall(replica, rank, StallPhase::kFailed, turn.now - since);
-    replica.group->model->stall_seconds.Record(turn.now - since);
+    // A rank that was done has reported the time before that.
+    const std::optional<absl::Time> done_at = participant.done_at();
+    const absl::Duration failed = turn.now - done_at.value_or(transaction.started);
+    AddStall(replica, rank, StallPhase::kFailed, failed);
     const UpdateParticipant* const update = participant.if_update();
-    if (update != nullptr && !update->done_at.has_value()) totals.fill.reroutes += update->reroutes;
+    // What a drained rank waited was recorded then.
+    const bool recorded = update == nullptr && done_at.has_value();
+    if (!recorded) {
+      replica.group->model->stall_seconds.Record((update ? update->stall : absl::Duration()) +
+                                                 failed);
+    }
+    if (update != nullptr && !done_at.has_value()) totals.fill.reroutes += update->reroutes;
   }
 }
 

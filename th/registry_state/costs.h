@@ -19,7 +19,7 @@ inline constexpr uint64_t kMaxShardsReread = 64;
 inline constexpr uint32_t kMaxReroutesClaimed = 1'000'000;
 
 // OK for what one fill may be read over; INVALID_ARGUMENT naming what is absurd.
-absl::Status CheckTransports(const TransportsUsed& used);
+absl::Status CheckReportedTransports(const TransportsUsed& used);
 
 // OK when a rank with `shard_bytes` may have had such a cost in an operation of at most `longest`;
 // INVALID_ARGUMENT naming what is absurd.

@@ -36,6 +36,7 @@ struct UpdateParticipant {
   bool began_at_once = false;         // its fill has begun before its ReadyToFill, which is to come
   bool root_sent = false;             // the rank has been sent the root of its shard
   std::optional<absl::Time> done_at;  // when the rank had its whole shard (RankDone)
+  absl::Duration stall;               // that the rank reported at `done_at`
   // Received bytes by the rank's own count at `done_at`; the group's metrics and copies use them.
   uint64_t from_publisher_bytes = 0;
   uint64_t from_relays_bytes = 0;

@@ -7,7 +7,7 @@
 //                               &metrics);
 //
 // gRPC's own listener gives up for good at the first accept that fails for want of a descriptor,
-// and tells nobody. This one closes connections beyond what the limit of open files bears (their
+// and tells nobody. This one closes connections beyond what the limit of open files allows (their
 // peers try again), goes on once some have ended, and says so.
 //
 // One thread. The sockets are its own.

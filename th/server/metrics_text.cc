@@ -35,7 +35,7 @@ constexpr CounterRow kCounters[] = {
     {"tensorhub_versions_published_total", &RegistryCounters::versions_published,
      "Versions that all ranks of a group have published."},
     {"tensorhub_versions_sealed_total", &RegistryCounters::versions_sealed,
-     "Versions whose sums are known."},
+     "Versions whose checksums are known."},
     {"tensorhub_versions_withdrawn_total", &RegistryCounters::versions_withdrawn,
      "Versions withdrawn by a roll-back."},
     {"tensorhub_updates_moved_total", &RegistryCounters::updates_moved,
@@ -109,7 +109,9 @@ void WriteHistograms(PrometheusText& out, const std::vector<ModelFigures>& figur
     out.HistogramSamples("tensorhub_update_seconds", LabelsOf(model.key), model.update_seconds);
   }
   out.Family("tensorhub_rank_stall_seconds", "histogram",
-             "Seconds that one rank waited inside one update or unpublish, failed ones too.");
+             "Seconds that one rank waited inside one update or unpublish, failed ones too: one "
+             "sample for "
+             "each.");
   for (const ModelFigures& model : figures) {
     out.HistogramSamples("tensorhub_rank_stall_seconds", LabelsOf(model.key), model.stall_seconds);
   }
@@ -121,7 +123,7 @@ PrometheusLabels LabelsOf(const ModelFigures& model, const GroupFigures& group) 
 
 void WriteGroups(PrometheusText& out, const std::vector<ModelFigures>& figures, absl::Time now) {
   out.Family("tensorhub_group_versions_behind", "gauge",
-             "Published versions that are newer than the one that the group came to last.");
+             "Published versions newer than the last one that the group completed.");
   for (const ModelFigures& model : figures) {
     for (const GroupFigures& group : model.groups) {
       out.Sample("tensorhub_group_versions_behind", LabelsOf(model, group), group.versions_behind);
@@ -162,7 +164,7 @@ constexpr TotalRow kTotals[] = {
      "Group updates that found nothing newer."},
     {"tensorhub_drains_total", &ModelTotals::drains, "Buffers that an unpublish has drained."},
     {"tensorhub_readers_cut_total", &ModelTotals::readers_cut,
-     "Readers that did not let go by a drain's deadline."},
+     "Readers that had not finished by a drain's deadline."},
     {"tensorhub_model_sources_failed_total", &ModelTotals::sources_failed,
      "Sources that a reader gave up."},
     {"tensorhub_model_sources_suspected_total", &ModelTotals::sources_suspected,
@@ -217,8 +219,7 @@ void WriteReceived(PrometheusText& out, const std::vector<ModelFigures>& figures
 void WritePassedOver(PrometheusText& out, const std::vector<ModelFigures>& figures) {
   constexpr char kName[] = "tensorhub_transports_passed_over_total";
   out.Family(kName, "counter",
-             "Sources of updates that were read over another transport, though they announce this "
-             "one, by reason.");
+             "Sources that offer this transport and were read over another one, by reason.");
   for (const ModelFigures& model : figures) {
     for (const PassedOver& one : model.totals.fill.passed_over) {
       out.Sample(kName,
@@ -232,7 +233,7 @@ void WriteCopies(PrometheusText& out, const std::vector<ModelFigures>& figures) 
   constexpr char kName[] = "tensorhub_copies_sent_total";
   out.Family(
       kName, "counter",
-      "Whole versions that groups which moved received, by who sent them; without the copies "
+      "Copies of a version that groups which moved received, by who sent them; without the copies "
       "that a group makes of its own to keep what is retained.");
   for (const ModelFigures& model : figures) {
     const PrometheusLabels labels = LabelsOf(model.key);
@@ -266,13 +267,13 @@ void WriteTotals(PrometheusText& out, const std::vector<ModelFigures>& figures) 
              "Bytes received and thrown away, so received again.",
              [](const ModelTotals& totals) { return totals.fill.reread_bytes; });
   WriteTotal(out, figures, "tensorhub_unchanged_bytes_total",
-             "Bytes of updates that were not received, as the buffers had them from before.",
+             "Bytes that updates skipped, because the buffers held them already.",
              [](const ModelTotals& totals) { return totals.fill.unchanged_bytes; });
   WriteTotal(out, figures, "tensorhub_rerouted_bytes_total",
              "Bytes received after a fill's first re-route.",
              [](const ModelTotals& totals) { return totals.fill.rerouted_bytes; });
   WriteTotal(out, figures, "tensorhub_reroutes_total",
-             "Sources lost or replaced while bytes were missing.",
+             "Sources that were lost or replaced during a fill.",
              [](const ModelTotals& totals) { return totals.fill.reroutes; });
   for (const TotalRow& row : kTotals) {
     WriteTotal(out, figures, row.name, row.help,
@@ -284,15 +285,14 @@ void WriteTotals(PrometheusText& out, const std::vector<ModelFigures>& figures) 
 
 std::string RenderMetrics(const StatusSnapshot& snapshot, const ServerMetrics& metrics) {
   PrometheusText out;
-  out.Family("tensorhub_build_info", "gauge", "Always 1; the label names the software.");
-  out.Sample("tensorhub_build_info", PrometheusLabels().With("version", snapshot.version), 1);
+  WriteBuildInfo(out, snapshot.version);
   out.Single("tensorhub_epoch", "gauge", "The number of the server's epoch.", snapshot.epoch.value);
   out.Single("tensorhub_uptime_seconds", "gauge", "Since the start.",
              absl::ToDoubleSeconds(snapshot.uptime));
   out.Single("tensorhub_workers", "gauge", "Workers with a lease.", snapshot.workers);
-  out.Single("tensorhub_connections_borne", "gauge",
-             "Connections of workers and controllers that the limit of open files bears.",
-             ConnectionsBorne(snapshot.process.max_descriptors));
+  out.Single("tensorhub_connections_max", "gauge",
+             "The most connections of workers and controllers, by the limit of open files.",
+             ConnectionLimit(snapshot.process.max_descriptors));
   WriteProcessFigures(out, snapshot.process);
   out.Single("tensorhub_models", "gauge", "Models known.", snapshot.figures.size());
   WriteModels(out, snapshot.figures);

@@ -168,7 +168,7 @@ TEST(MetricsTest, TheProcessIsMeasured) {
               AllOf(HasSubstr("\nprocess_cpu_seconds_total 1.25\n"),
                     HasSubstr("\nprocess_resident_memory_bytes 4096\n"),
                     HasSubstr("\nprocess_open_fds 12\n"), HasSubstr("\nprocess_max_fds 1024\n"),
-                    HasSubstr("\ntensorhub_connections_borne 768\n"),
+                    HasSubstr("\ntensorhub_connections_max 768\n"),
                     HasSubstr("\nprocess_start_time_seconds 1700000000\n")));
 }
 

@@ -21,6 +21,7 @@
 #include "th/monitoring/http_listener.h"
 #include "th/monitoring/listen_address.h"
 #include "th/monitoring/process_figures.h"
+#include "th/monitoring/prometheus_text.h"
 #include "th/server/connection_acceptor.h"
 #include "th/server/controller_service.h"
 #include "th/server/metrics_text.h"
@@ -61,7 +62,12 @@ constexpr size_t kEventsOnPage = 300;
 constexpr absl::Duration kStateLasts = absl::Seconds(1);
 constexpr int kStateLastsTimesItsCost = 20;
 
-HttpResponse NotServing() { return {.status = 503, .body = "not serving\n"}; }
+HttpResponse NotServing() {
+  return {.status = 503,
+          .body =
+              "not serving: the loop has not answered in time; it is overloaded, or a write of "
+              "the state hangs\n"};
+}
 
 int Milliseconds(absl::Duration duration) {
   return static_cast<int>(absl::ToInt64Milliseconds(duration));
@@ -271,13 +277,12 @@ HttpResponse Server::Impl::Metrics() {
   std::optional<StatusSnapshot> snapshot = TakeSnapshot(Wanted::kFigures);
   if (!snapshot.has_value()) return NotServing();
   snapshot->process = ReadProcessFigures();
-  return {.content_type = "text/plain; version=0.0.4; charset=utf-8",
-          .body = RenderMetrics(*snapshot, metrics)};
+  return {.content_type = kPrometheusContentType, .body = RenderMetrics(*snapshot, metrics)};
 }
 
 HttpResponse Server::Impl::Health() {
   if (!TakeSnapshot(Wanted::kCounters).has_value()) return NotServing();
-  if (DescriptorsShort()) {
+  if (DescriptorsExhausted()) {
     return {.status = 503, .body = absl::StrCat("cannot accept: ", ShortageText(), "\n")};
   }
   return {.body = absl::StrCat("ok epoch ", loop.epoch().value, "\n")};

@@ -80,7 +80,7 @@ void RaiseDescriptorLimitAndSay() {
   LOG(INFO) << "open files: at most " << limit
             << (raised.ok() ? absl::StrCat(" (raised from ", raised->before, " to the hard limit)")
                             : std::string())
-            << ", which bears " << ConnectionsBorne(limit)
+            << ", enough for " << ConnectionLimit(limit)
             << " connections, one for each worker and controller";
 }
 

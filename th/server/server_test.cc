@@ -171,7 +171,7 @@ TEST_F(ServerTest, AServerThatCannotAcceptSaysSoAndGoesOnOnceItCan) {
     connections.push_back(ConnectSocket(server_->address()));
   } while (recv(connections.back(), &byte, 1, 0) > 0);
   EXPECT_THAT(Metrics(), AllOf(HasSubstr("\nprocess_max_fds 256\n"),
-                               HasSubstr("\ntensorhub_connections_borne 192\n"),
+                               HasSubstr("\ntensorhub_connections_max 192\n"),
                                Not(HasSubstr("\ntensorhub_connections_refused_total 0\n"))));
   EXPECT_THAT(HttpGet(server_->http_address(), "/state.json"), HasSubstr("connections refused"));
 

@@ -154,7 +154,7 @@ Json ToJson(const CatalogModel& model, size_t& room) {
           {"stall_s", SecondsByPhaseName(model.totals.stall)},
           {"longest_stalls", LongestStalls(model)},
           {"received_bytes", model.totals.bytes_received()},
-          {"copies_sent", model.totals.copies_published}};
+          {"copies_from_publisher", model.totals.copies_published}};
 }
 
 Json ToJson(const RecentEvent& event) {

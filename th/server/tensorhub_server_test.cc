@@ -154,7 +154,7 @@ TEST_F(TensorhubServerTest, RaisesTheLimitOfOpenFilesAndTakesMoreConnectionsThan
   ASSERT_OK(RaiseDescriptorLimit());
   EXPECT_THAT(process->Errors(),
               AllOf(HasSubstr("raised from 1024 to the hard limit"),
-                    HasSubstr(absl::StrCat("bears ", ConnectionsBorne(limit.rlim_max)))));
+                    HasSubstr(absl::StrCat("enough for ", ConnectionLimit(limit.rlim_max)))));
   std::vector<int> connections;
   for (size_t i = 0; i < kConnections; ++i) {
     connections.push_back(ConnectSocket(Announced("address")));

@@ -13,10 +13,8 @@ namespace {
 
 HttpResponse Metrics() {
   PrometheusText out;
-  out.Family("tensorhub_build_info", "gauge", "Always 1; the label names the software.");
-  out.Sample("tensorhub_build_info", PrometheusLabels().With("version", BuildVersion()), 1);
-  return {.content_type = "text/plain; version=0.0.4; charset=utf-8",
-          .body = absl::StrCat(out.Take(), MetricsText())};
+  WriteBuildInfo(out, BuildVersion());
+  return {.content_type = kPrometheusContentType, .body = absl::StrCat(out.Take(), MetricsText())};
 }
 
 HttpResponse Page(const std::string& path) {

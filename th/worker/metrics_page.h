@@ -1,7 +1,6 @@
-// What a worker shows of itself over HTTP: /metrics for Prometheus, /healthz for whoever restarts
-// processes.
+// A worker's page over HTTP: /metrics for Prometheus, /healthz for whoever restarts processes.
 //
-//   TH_ASSIGN_OR_RETURN(const auto page, ServeMetrics("0.0.0.0:9100"));  // until it is destroyed
+//   TH_ASSIGN_OR_RETURN(const auto page, ServeMetrics("0.0.0.0:7079"));  // until it is destroyed
 #ifndef TH_WORKER_METRICS_PAGE_H_
 #define TH_WORKER_METRICS_PAGE_H_
 

@@ -33,7 +33,7 @@ struct TopFlags {
   bool once = false;
 };
 
-// One JSON object a line; false when nobody reads any more.
+// Prints one JSON object a line; false when the output is closed.
 bool PrintJson(const Catalog& catalog, const FillRates& rates) {
   const std::string line = TopToJson(catalog, rates).dump() + "\n";
   return std::fwrite(line.data(), 1, line.size(), stdout) == line.size() &&
@@ -50,14 +50,15 @@ void ShowOnce(const Catalog& catalog, const TopFlags& flags) {
   }
 }
 
-// The pages, one a refresh. While the server is away the last one stays, below the time since when.
+// The pages, one a refresh. While the server does not answer, the last page stays below a line that
+// says since when.
 class LivePage {
  public:
   // On the terminal, or as JSON lines on stdout.
   explicit LivePage(bool json) {
     if (!json) terminal_.emplace(stdout);
   }
-  // Each returns false when nobody reads any more.
+  // Each returns false when the output is closed.
   bool ShowAnswer(const Catalog& catalog) {
     LOG_IF(INFO, !terminal_ && away_since_) << "the server answers again";
     away_since_.reset();
@@ -81,17 +82,18 @@ class LivePage {
   std::optional<absl::Time> away_since_;
 };
 
-// Until a signal, or until nobody reads.
-void Refresh(Controller& controller, const TopFlags& flags, StopSignals& stop) {
+// Refreshes until a signal, or until the output is closed.
+void Refresh(Controller& controller, const Catalog& first, const TopFlags& flags,
+             StopSignals& stop) {
   const StopSignals::Unbroken whole(&stop);  // the terminal is restored first
   LivePage page(flags.reporter.json());
-  bool read = true;
-  do {
+  bool output_open = page.ShowAnswer(first);
+  while (output_open && !stop.WaitFor(flags.interval)) {
     const absl::Time asked = absl::Now();
     const absl::StatusOr<Catalog> catalog = controller.List(kListTimeout);
-    read =
+    output_open =
         catalog.ok() ? page.ShowAnswer(*catalog) : page.ShowAway(asked, catalog.status().message());
-  } while (read && !stop.WaitFor(flags.interval));
+  }
 }
 
 ExitStatus RunTop(const TopFlags& flags) {
@@ -108,7 +110,7 @@ ExitStatus RunTop(const TopFlags& flags) {
     return ExitStatus::kOk;
   }
   stop.HoldOff();
-  Refresh(**controller, flags, stop);
+  Refresh(**controller, *catalog, flags, stop);
   return ExitStatus::kOk;
 }
 
@@ -121,7 +123,7 @@ void AddTopCommand(CLI::App* app, ExitStatus* exit) {
   AddConnectionFlags(top, &flags->connection);
   AddDurationFlag(top, "--interval", &flags->interval, kIntervals,
                   "the time between two refreshes, like 500ms");
-  top->add_flag("--once", flags->once, "one page, without rates, and the end");
+  top->add_flag("--once", flags->once, "print one page and exit; without rates, which need two");
   flags->reporter.AddFlag(top);
   top->callback([flags, exit] { *exit = RunTop(*flags); });
 }
