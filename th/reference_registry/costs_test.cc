@@ -3,6 +3,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -366,6 +367,30 @@ TEST_F(CostsTest, UpdatesAndStallsAreInHistograms) {
   EXPECT_THAT(figures.update_seconds.counts, ElementsAre(0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0));
   EXPECT_EQ(figures.stall_seconds.sum, absl::Milliseconds(37));
   EXPECT_THAT(figures.stall_seconds.counts, ElementsAre(0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0));
+}
+
+// Each rank's stall in one operation is one sample, also if it was done before the operation ended.
+TEST(RankStallTest, ARankThatWaitsForTheOthersHasOneSampleHoweverItEnds) {
+  for (const bool fails : {false, true}) {
+    RegistryHarness hub;
+    std::vector<TestRank> trainer = JoinedGroup(hub, "trainer", 2);
+    PublishWhole(trainer, "step-1");
+    std::vector<TestRank> rollout = JoinedGroup(hub, "rollout", 2);
+    for (TestRank& rank : rollout) rank.Update();
+    for (TestRank& rank : rollout) rank.Ready();
+    rollout[0].Say(RankDone{rollout[0].key(), 0, {.transfer = absl::Seconds(1)}});
+    hub.Advance(absl::Seconds(2));
+    if (fails) {
+      rollout[1].Fail(absl::DataLossError("torn"));
+    } else {
+      rollout[1].Say(RankDone{rollout[1].key(), 0, {.transfer = absl::Seconds(3)}});
+    }
+    const ModelFigures figures = hub.registry().Figures().at(0);
+    const auto& counts = figures.stall_seconds.counts;
+    EXPECT_EQ(std::accumulate(counts.begin(), counts.end(), uint64_t{0}), 2u) << fails;
+    // The first waited 1 s and then 2 s for the other; that one 3 s, or 2 s for nothing.
+    EXPECT_EQ(figures.stall_seconds.sum, absl::Seconds(fails ? 5 : 6)) << fails;
+  }
 }
 
 TEST_F(CostsTest, AnUpdateThatFailsIsAStallOfItsRanksAndCountsItsReroutes) {
