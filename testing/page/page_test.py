@@ -277,6 +277,9 @@ class ModelTest(PageTest):
         self.show(state(1, [model("r1", "m", [], replicas, left_out=1234)], [], recovering=True))
         self.assertIn("1,234 more of this model are not in the server's answer", self.text("#replicas-note"))
         self.assertIn("recovering", self.text("#recovering"))
+        self.assertEqual(self.text("#models-note"), "")
+        self.show(state(2, [model("r1", "m", [], replicas)], [], models_left_out=7))
+        self.assertEqual(self.text("#models-note"), "7 more, unused ones")
 
     def test_stall_is_shown_by_phase(self) -> None:
         stall = {"resolve": 1.0, "queue": 0, "transfer": 90.0, "verify": 0, "apply": 5.0, "drain": 4.0, "failed": 0}

@@ -422,12 +422,14 @@ TEST(MembershipTest, InAForkedChildEveryCallIsRefusedAndNothingHangs) {
   TestServer server;
   TestShard shard;
   ASSERT_OK_AND_ASSIGN(auto client, Client::Join(Rank(server, "trainer")));
+  ASSERT_TRUE(absl::StrContains(MetricsText(), "group=\"trainer\""));
   ASSERT_OK_AND_ASSIGN(auto controller, Controller::Connect({server.address(), "run", "model"}));
   ASSERT_OK_AND_ASSIGN(WeightBuffer buffer, client->Register(shard.tensors));
   ASSERT_OK(buffer.Publish(1));
   ASSERT_OK(buffer.AwaitPublished().status());
   const int code = ExitCodeOfChild([&] {
     int failed = 0;
+    failed += absl::StrContains(MetricsText(), "group=\"trainer\"") ? 1 : 0;
     auto check = [&, call = 0](const absl::Status& status) mutable {
       ++call;
       if (!RefusesFork(status) && failed == 0) failed = call;

@@ -1,6 +1,8 @@
 #include <map>
 #include <set>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "th/client/client.h"
@@ -30,13 +32,18 @@ std::map<std::string, Transport::Counters> CountersOf(const std::set<DataPlane*>
 }  // namespace
 
 std::string MetricsText() {
-  std::vector<MembershipFigures> memberships;
+  // A buffer may keep a membership that has ended while its process has joined as that rank again:
+  // the newest counts, as samples of one name must not come twice.
+  std::map<std::tuple<ModelKey, RankName>, MembershipFigures> newest;
   std::set<DataPlane*> data_planes;
   const auto live = LiveMemberships();
   for (const auto& membership : live) {
-    memberships.push_back(membership->figures());
+    MembershipFigures figures = membership->figures();
+    newest.insert_or_assign({figures.key, figures.name}, std::move(figures));
     data_planes.insert(&membership->data_plane());
   }
+  std::vector<MembershipFigures> memberships;
+  for (auto& [name, figures] : newest) memberships.push_back(std::move(figures));
   return RenderMetrics(memberships, CountersOf(data_planes), ReadProcessFigures());
 }
 

@@ -1,5 +1,7 @@
 #include "th/client_flags/config_file.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
@@ -63,14 +65,23 @@ absl::Status Take(const CLI::ConfigItem& item, std::vector<Setting>& settings) {
 // Entries of `[section]` come between two of these, which say nothing themselves.
 bool IsMark(const CLI::ConfigItem& item) { return item.name == "++" || item.name == "--"; }
 
+// True for a file that is not there, as far as this user can see: it may have another user's HOME,
+// whose folders it cannot enter. `error`: of opening it.
+bool IsAbsent(const std::string& path, int error) {
+  struct stat found {};
+  return error == ENOENT || error == ENOTDIR ||
+         (error == EACCES && stat(path.c_str(), &found) != 0);
+}
+
 // NOT_FOUND, UNKNOWN with the system's word, or INVALID_ARGUMENT for more than kMaxFileBytes.
 absl::StatusOr<std::string> ReadText(const std::string& path) {
   std::ifstream file(path);
   std::string text(kMaxFileBytes + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (!file.is_open() || file.bad()) {
-    const std::string why = absl::StrCat(path, ": ", std::strerror(errno));
-    return errno == ENOENT ? absl::NotFoundError(why) : absl::UnknownError(why);
+    const int error = errno;
+    const std::string why = absl::StrCat(path, ": ", std::strerror(error));
+    return IsAbsent(path, error) ? absl::NotFoundError(why) : absl::UnknownError(why);
   }
   text.resize(static_cast<size_t>(file.gcount()));
   if (text.size() <= kMaxFileBytes) return text;

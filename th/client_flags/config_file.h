@@ -8,7 +8,8 @@
 //
 // The first of these files that is there is read, and no other: $TH_CONFIG, which has to be there;
 // $XDG_CONFIG_HOME/tensorhub/config.toml (~/.config without the variable);
-// /etc/tensorhub/config.toml. TH_CONFIG with an empty value: none is read.
+// /etc/tensorhub/config.toml. TH_CONFIG with an empty value: none is read. One below a folder that
+// this user may not enter is not there.
 //
 // Not thread-safe where the environment is changed at the same time.
 #ifndef TH_CLIENT_FLAGS_CONFIG_FILE_H_

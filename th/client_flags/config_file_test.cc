@@ -14,6 +14,7 @@ namespace th {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::FieldsAre;
 using ::testing::HasSubstr;
@@ -81,6 +82,13 @@ TEST_F(ConfigFileTest, TheVariableNamesAFileThatHasToBeThere) {
   EXPECT_THAT(ReadConfigFile(), StatusIs(absl::StatusCode::kNotFound,
                                          AllOf(HasSubstr("/nowhere/config.toml"),
                                                HasSubstr("sets TH_CONFIG to it): write it"))));
+}
+
+TEST_F(ConfigFileTest, AHomeThatIsNoFolderHasNoFile) {
+  unsetenv("XDG_CONFIG_HOME");
+  setenv("HOME", "/dev/null", 1);
+  ASSERT_OK_AND_ASSIGN(const ConfigFile file, ReadConfigFile());
+  EXPECT_THAT(file.path, AnyOf("", "/etc/tensorhub/config.toml"));
 }
 
 TEST_F(ConfigFileTest, AFolderInItsPlaceIsAnError) {

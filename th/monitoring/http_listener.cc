@@ -165,7 +165,7 @@ void HttpListener::AcceptAll(absl::Time now) {
     const int fd = accept4(listen_fd_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd >= 0) {
       if (connections_.size() >= options_.max_connections) MakeRoom();
-      connections_.push_back({.fd = fd, .deadline = now + kHttpDeadline});
+      connections_.push_back({.fd = fd, .deadline = now + options_.deadline});
       Read(connections_.back());  // who has asked already is not the one that makes room
     } else if (IsShortage(errno)) {
       if (MakeRoom()) continue;
@@ -223,7 +223,9 @@ void HttpListener::AnswerAll() {
     connection.head = RenderHead(response.status, response.content_type, response.body->size());
     connection.body =
         request.head_only ? std::make_shared<const std::string>() : std::move(response.body);
-    connection.deadline = absl::Now() + kHttpDeadline;  // the handler may have taken long
+    const absl::Time now = absl::Now();  // the handler may have taken long
+    connection.deadline = now + options_.deadline;
+    connection.latest = now + options_.longest_response;
   }
 }
 
@@ -252,7 +254,9 @@ void HttpListener::Write(Connection& connection) {
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && errno == EAGAIN) return;
     if (count < 0) connection.over = true;
-    if (count > 0) connection.sent += static_cast<size_t>(count);
+    if (count <= 0) continue;
+    connection.sent += static_cast<size_t>(count);
+    connection.deadline = std::min(absl::Now() + options_.deadline, connection.latest);
   }
 }
 

@@ -11,7 +11,8 @@
 // exceed its time, so it has to return well within kHttpDeadline.
 //
 // Bounded: connections (Options::max_connections; see MakeRoom), the time of each (kHttpDeadline
-// for its request, and again for the response), a request (kMaxHttpRequestBytes) and what clients
+// for its request, and for each part of the response that it takes, kHttpLongestResponse in all), a
+// request (kMaxHttpRequestBytes) and what clients
 // have not read (kMaxHttpUnsentBytes).
 #ifndef TH_MONITORING_HTTP_LISTENER_H_
 #define TH_MONITORING_HTTP_LISTENER_H_
@@ -30,8 +31,11 @@
 
 namespace th {
 
-// From a connection's beginning to its whole request, and from the answer to its last byte.
+// From a connection's beginning to its whole request, and between two parts of the response that it
+// takes.
 inline constexpr absl::Duration kHttpDeadline = absl::Seconds(2);
+// For the whole response, of a client that takes it steadily.
+inline constexpr absl::Duration kHttpLongestResponse = absl::Seconds(30);
 inline constexpr size_t kMaxHttpRequestBytes = size_t{8} << 10;
 inline constexpr size_t kMaxHttpConnections = 256;
 // Answers of one round count once, however many clients get them; beyond this clients hear 503.
@@ -49,6 +53,8 @@ class HttpListener {
  public:
   struct Options {
     size_t max_connections = kMaxHttpConnections;  // at least 1
+    absl::Duration deadline = kHttpDeadline;
+    absl::Duration longest_response = kHttpLongestResponse;
   };
   // Errors: those of BindAndListen.
   static absl::StatusOr<std::unique_ptr<HttpListener>> Start(const ListenAddress& address,
@@ -69,6 +75,7 @@ class HttpListener {
   struct Connection {
     int fd = -1;
     absl::Time deadline;
+    absl::Time latest;  // of the deadline, however steadily the response is taken
     std::string request;
     bool complete = false;  // the request is whole, too long, or all that there will be
     std::string head;
@@ -90,7 +97,7 @@ class HttpListener {
   static void Read(Connection& connection);
   void AnswerAll();
   size_t UnsentBytes() const;
-  static void Write(Connection& connection);
+  void Write(Connection& connection);
   void CloseOver(absl::Time now);
 
   const ListenAddress address_;

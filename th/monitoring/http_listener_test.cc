@@ -1,5 +1,6 @@
 #include "th/monitoring/http_listener.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -184,6 +185,43 @@ TEST_F(HttpListenerTest, AClientThatDoesNotReadDoesNotHoldUpTheEnd) {
   listener_.reset();
   EXPECT_LT(absl::FromChrono(Steady::now() - before), kHttpDeadline / 2);
   close(deaf);
+}
+
+// A listener that gives up on a client soon, and what a client gets that takes a part of a large
+// response each time that it is let.
+class SlowClientTest : public ::testing::Test {
+ protected:
+  static constexpr size_t kBytes = 50'000'000;
+
+  size_t Take(absl::Duration longest_response, absl::Duration pause) {
+    const auto listener = HttpListener::Start(
+        {"127.0.0.1", 0},
+        [](const std::string&) { return HttpResponse{.body = std::string(kBytes, 'x')}; },
+        {.deadline = absl::Milliseconds(200), .longest_response = longest_response});
+    EXPECT_OK(listener);
+    const int client = ConnectSocket((*listener)->address().ToString());
+    const std::string request = "GET / HTTP/1.1\r\n\r\n";
+    EXPECT_EQ(send(client, request.data(), request.size(), 0), request.size());
+    std::string buffer(4'000'000, '\0');
+    size_t taken = 0;
+    for (;;) {
+      // Until the listener has sent all that fits into the sockets' buffers, and waits.
+      poll(nullptr, 0, static_cast<int>(absl::ToInt64Milliseconds(pause)));
+      const ssize_t count = recv(client, buffer.data(), buffer.size(), MSG_WAITALL);
+      if (count <= 0) break;
+      taken += static_cast<size_t>(count);
+    }
+    close(client);
+    return taken;
+  }
+};
+
+TEST_F(SlowClientTest, WhoTakesTheResponseSteadilyGetsAllOfIt) {
+  EXPECT_GT(Take(absl::Minutes(1), absl::Milliseconds(50)), kBytes);  // and the head
+}
+
+TEST_F(SlowClientTest, WhoTakesTooLongInAllIsCut) {
+  EXPECT_LT(Take(absl::Milliseconds(300), absl::Milliseconds(100)), kBytes);
 }
 
 TEST_F(HttpListenerTest, ATakenPortIsNamed) {

@@ -27,7 +27,8 @@ namespace th {
 // The labels of one sample. A value.
 class PrometheusLabels {
  public:
-  // These and one more, whose value may be any text.
+  // These and one more, whose value may be any bytes: what is no UTF-8 becomes U+FFFD, as one
+  // sample that cannot be read would cost all others.
   PrometheusLabels With(absl::string_view name, absl::string_view value) const;
   // `run="r1",model="m"`; empty without labels.
   const std::string& text() const { return text_; }

@@ -17,6 +17,8 @@ TEST(PrometheusLabelsTest, AnyTextIsAValue) {
   EXPECT_EQ(run.text(), R"(run="a\"b\\c\nd")");
   EXPECT_EQ(run.With("model", "m").text(), R"(run="a\"b\\c\nd",model="m")");
   EXPECT_EQ(PrometheusLabels().text(), "");
+  EXPECT_EQ(PrometheusLabels().With("cut", "caf\xC3").text(), "cut=\"caf\xEF\xBF\xBD\"");
+  EXPECT_EQ(PrometheusLabels().With("whole", "caf\xC3\xA9").text(), "whole=\"caf\xC3\xA9\"");
 }
 
 TEST(PrometheusTextTest, AFamilyIsFollowedByItsSamples) {

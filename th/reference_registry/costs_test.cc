@@ -140,10 +140,11 @@ TEST_F(CostsTest, ACopyForRetentionIsNoneThatThePublisherSent) {
   copy.Say(RegisterBuffer{announced});
   copy.Update();
   copy.Ready();
-  RankCost cost;
+  RankCost cost{.transfer = absl::Seconds(5)};
   cost.fill.received = {{"tcp", Distance::kSameHost, true, copy.layout.bytes()}};
   copy.Say(RankDone{copy.key(), 0, cost});
   EXPECT_EQ(totals().moves, 1u);
+  EXPECT_EQ(SumOf(totals().stall), absl::ZeroDuration()) << "nobody waits for it";
   EXPECT_EQ(totals().copies_published, 0);
   EXPECT_EQ(totals().fill.received[0].bytes, copy.layout.bytes());
 }
@@ -367,6 +368,29 @@ TEST_F(CostsTest, UpdatesAndStallsAreInHistograms) {
   EXPECT_THAT(figures.update_seconds.counts, ElementsAre(0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0));
   EXPECT_EQ(figures.stall_seconds.sum, absl::Milliseconds(37));
   EXPECT_THAT(figures.stall_seconds.counts, ElementsAre(0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0));
+}
+
+TEST(RankStallTest, ARankThatCameLateHasWaitedSinceThen) {
+  RegistryHarness hub;
+  std::vector<TestRank> trainer = JoinedGroup(hub, "trainer", 2);
+  PublishWhole(trainer, "step-1");
+  std::vector<TestRank> rollout = JoinedGroup(hub, "rollout", 2);
+  rollout[0].Update();
+  PassAlive(hub, {&rollout[0], &rollout[1], &trainer[0], &trainer[1]}, absl::Seconds(59));
+  rollout[1].Update();
+  hub.Advance(absl::Seconds(1));
+  rollout[0].Fail(absl::DataLossError("torn"));
+  const CatalogModel model = hub.List().models.at(0);
+  std::vector<CatalogReplica> replicas = model.idle;
+  for (const CatalogVersion& version : model.versions) {
+    replicas.insert(replicas.end(), version.replicas.begin(), version.replicas.end());
+  }
+  for (const CatalogReplica& replica : replicas) {
+    if (replica.group != "rollout") continue;
+    EXPECT_EQ(SumOf(replica.ranks.at(0).stall), absl::Seconds(60));
+    EXPECT_EQ(SumOf(replica.ranks.at(1).stall), absl::Seconds(1));
+  }
+  EXPECT_EQ(SumOf(model.totals.stall), absl::Seconds(61));
 }
 
 // Each rank's stall in one operation is one sample, also if it was done before the operation ended.

@@ -258,7 +258,7 @@ void JoinTransaction::Apply(Turn& turn) const {
     replica.pending.emplace(number, NewTransaction(turn, request, rank));
   }
   Transaction& transaction = replica.pending.at(number);
-  transaction.AddParticipant(rank);
+  transaction.AddParticipant(rank, turn.now);
   transaction.arrivals.insert(rank);
   own.missed_since.reset();
   if (const std::string disagreement = Disagreement(transaction, request); !disagreement.empty()) {
@@ -302,7 +302,7 @@ void TakePart(Turn& turn, Buffer& buffer, OperationNumber number) {
   if (!replica.pending.contains(number)) {
     replica.pending.emplace(number, NewTransaction(turn, request, RankOf(buffer)));
   }
-  replica.pending.at(number).AddParticipant(RankOf(buffer));
+  replica.pending.at(number).AddParticipant(RankOf(buffer), turn.now);
 }
 
 }  // namespace th::registry

@@ -78,8 +78,12 @@ absl::Status CheckReceived(const FillCost& cost, uint64_t shard_bytes) {
                    cost.reroutes, " re-routes for a shard of ", shard_bytes, " bytes"));
 }
 
+// True when nobody waits for what becomes of such a replica: its callers go on with another buffer.
+bool IsMadeBeside(const Replica& replica) { return IsTemporary(replica.role); }
+
 // Adds to the rank's own sum and to its model's.
 void AddStall(Buffer& buffer, StallPhase phase, absl::Duration stall) {
+  if (IsMadeBeside(*buffer.replica)) return;
   const auto index = static_cast<size_t>(phase);
   buffer.stall[index] += stall;
   buffer.replica->group->model->totals.stall[index] += stall;
@@ -88,7 +92,13 @@ void AddStall(Buffer& buffer, StallPhase phase, absl::Duration stall) {
 void AddStall(const Replica& replica, Rank rank, StallPhase phase, absl::Duration stall) {
   const auto found = replica.buffers.find(rank);
   if (found != replica.buffers.end()) return AddStall(*found->second, phase, stall);
+  if (IsMadeBeside(replica)) return;
   replica.group->model->totals.stall[static_cast<size_t>(phase)] += stall;
+}
+
+// Records what one rank waited in one operation.
+void RecordStall(const Replica& replica, absl::Duration stall) {
+  if (!IsMadeBeside(replica)) replica.group->model->stall_seconds.Record(stall);
 }
 
 void AddUpdate(const RankCost& cost, Buffer& buffer, UpdateParticipant& participant) {
@@ -181,7 +191,7 @@ void CountRankDone(Turn& turn, Buffer& buffer, const Transaction& transaction,
     return AddUpdate(cost, buffer, *update);
   }
   ++model.totals.drains;
-  model.stall_seconds.Record(cost.queue);
+  RecordStall(*buffer.replica, cost.queue);
   AddStall(buffer, StallPhase::kDrain, cost.queue);
 }
 
@@ -196,7 +206,7 @@ void CountMoved(Turn& turn, const Replica& replica, const Transaction& transacti
     const UpdateParticipant& update = participant.update();
     const absl::Duration apply = turn.now - *update.done_at;
     AddStall(replica, rank, StallPhase::kApply, apply);
-    replica.group->model->stall_seconds.Record(update.stall + apply);
+    RecordStall(replica, update.stall + apply);
     from_publisher += update.from_publisher_bytes;
     from_relays += update.from_relays_bytes;
   }
@@ -217,14 +227,13 @@ void CountFailed(Turn& turn, const Replica& replica, const Transaction& transact
   for (const auto& [rank, participant] : transaction.participants) {
     // A rank that was done has reported the time before that.
     const std::optional<absl::Time> done_at = participant.done_at();
-    const absl::Duration failed = turn.now - done_at.value_or(transaction.started);
+    const absl::Duration failed = turn.now - done_at.value_or(participant.asked);
     AddStall(replica, rank, StallPhase::kFailed, failed);
     const UpdateParticipant* const update = participant.if_update();
-    // What a drained rank waited was recorded then.
-    const bool recorded = update == nullptr && done_at.has_value();
-    if (!recorded) {
-      replica.group->model->stall_seconds.Record((update ? update->stall : absl::Duration()) +
-                                                 failed);
+    if (update != nullptr) {
+      RecordStall(replica, update->stall + failed);
+    } else if (!done_at.has_value()) {  // what a drained rank waited was recorded then
+      RecordStall(replica, failed);
     }
     if (update != nullptr && !done_at.has_value()) totals.fill.reroutes += update->reroutes;
   }

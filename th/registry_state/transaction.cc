@@ -21,10 +21,10 @@ bool Transaction::has_begun() const {
                     part);
 }
 
-void Transaction::AddParticipant(Rank rank) {
+void Transaction::AddParticipant(Rank rank, absl::Time asked) {
   std::visit(
       [&]<typename Operation>(const Operation&) {
-        participants.try_emplace(rank, Participant{typename Operation::Part()});
+        participants.try_emplace(rank, Participant{typename Operation::Part(), asked});
       },
       part);
 }

@@ -47,6 +47,7 @@ struct UpdateParticipant {
 
 struct Participant {
   std::variant<PublishParticipant, UnpublishParticipant, UpdateParticipant> part;
+  absl::Time asked;  // when the rank first asked for the operation
 
   // When the rank reported RankDone; no value before that, and in a publish.
   std::optional<absl::Time> done_at() const;
@@ -144,8 +145,8 @@ struct Transaction {
   bool is_publishing() const { return has_begun() && kind() == OperationKind::kPublish; }
   bool is_draining() const { return has_begun() && kind() == OperationKind::kUnpublish; }
   bool is_filling() const { return has_begun() && kind() == OperationKind::kUpdate; }
-  // The rank takes part from here on, if it did not.
-  void AddParticipant(Rank rank);
+  // The rank takes part from here on, if it did not; then `asked` is now.
+  void AddParticipant(Rank rank, absl::Time asked);
   // Requires an operation of that kind.
   PublishOperation& publish() { return std::get<PublishOperation>(part); }
   const PublishOperation& publish() const { return std::get<PublishOperation>(part); }

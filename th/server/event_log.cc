@@ -89,7 +89,10 @@ absl::Status EventLog::OpenFile() {
 }
 
 absl::Status EventLog::Rotate() {
-  if (std::rename(path_.c_str(), absl::StrCat(path_, ".1").c_str()) != 0) {
+  // Without a file of that name there is nothing to move: it was removed, or moved when the new one
+  // could not be opened.
+  const bool moved = std::rename(path_.c_str(), absl::StrCat(path_, ".1").c_str()) == 0;
+  if (!moved && errno != ENOENT) {
     return FileError("rotate", path_, errno);
   }
   return OpenFile();

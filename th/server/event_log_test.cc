@@ -23,6 +23,7 @@ namespace th {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::th::testing::StatusIs;
 
@@ -145,6 +146,19 @@ TEST_F(EventLogTest, AFileThatCannotBeWrittenIsNamed) {
                        AllOf(HasSubstr(path), HasSubstr("make the folder of --event-log"))));
   EXPECT_THAT(EventLog::Open(path_, kLeastEventLogBytes - 1),
               StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
+TEST_F(EventLogTest, AFileThatSomebodyRemovedIsBegunAnewAtTheNextRotation) {
+  std::unique_ptr<EventLog> log = Open();
+  log->Append(Event(1));
+  const absl::Time give_up = absl::Now() + absl::Seconds(30);
+  while (TextOf(path_).empty() && absl::Now() < give_up) std::this_thread::yield();
+  ASSERT_EQ(std::remove(path_.c_str()), 0);
+  const std::string long_text(10'000, 'x');
+  const uint32_t enough = 2 * kLeastEventLogBytes / 10'000;
+  for (uint32_t number = 2; number < enough; ++number) log->Append(Event(number, long_text));
+  log.reset();
+  EXPECT_THAT(NumbersIn(path_), Contains(enough - 1));
 }
 
 TEST_F(EventLogTest, WhatADiskCannotTakeIsCountedAndServedOn) {

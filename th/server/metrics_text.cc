@@ -81,6 +81,9 @@ void WriteShell(PrometheusText& out, const ServerMetrics& metrics) {
              metrics.calls_refused.load());
   out.Single("tensorhub_durable_writes_total", "counter", "Writes of the state file.",
              metrics.durable_writes.load());
+  out.Single("tensorhub_event_log_lost_total", "counter",
+             "Events that could not be written to the file of --event-log.",
+             metrics.events_lost.load());
   out.Family("tensorhub_turn_seconds", "histogram", "From a message's arrival to its answers.");
   out.HistogramSamples("tensorhub_turn_seconds", {}, metrics.turn_seconds);
   out.Family("tensorhub_durable_write_seconds", "histogram",

@@ -277,6 +277,7 @@ HttpResponse Server::Impl::Metrics() {
   std::optional<StatusSnapshot> snapshot = TakeSnapshot(Wanted::kFigures);
   if (!snapshot.has_value()) return NotServing();
   snapshot->process = ReadProcessFigures();
+  if (event_log != nullptr) metrics.events_lost = event_log->lost();
   return {.content_type = kPrometheusContentType, .body = RenderMetrics(*snapshot, metrics)};
 }
 

@@ -49,6 +49,7 @@ struct ServerMetrics {
   std::atomic<int64_t> waits{0};                // controllers that wait for a version now
   std::atomic<uint64_t> pauses{0};              // times that the loop did not run when it was due
   std::atomic<uint64_t> durable_writes{0};
+  std::atomic<uint64_t> events_lost{0};     // that the event log could not take
   DurationHistogram turn_seconds;           // from the oldest event's arrival to its answers
   DurationHistogram durable_write_seconds;  // of the state file
 };

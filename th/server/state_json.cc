@@ -157,6 +157,12 @@ Json ToJson(const CatalogModel& model, size_t& room) {
           {"copies_from_publisher", model.totals.copies_published}};
 }
 
+bool IsUsed(const CatalogModel* model) {
+  return !model->idle.empty() ||
+         std::any_of(model->versions.begin(), model->versions.end(),
+                     [](const CatalogVersion& version) { return !version.replicas.empty(); });
+}
+
 Json ToJson(const RecentEvent& event) {
   return {{"n", event.number},
           {"time", EventTimeText(event.at)},
@@ -173,7 +179,12 @@ Json ToJson(const RecentEvent& event) {
 std::string RenderStateJson(const StatusSnapshot& snapshot) {
   Json models = Json::array(), events = Json::array();
   size_t room = kMaxReplicasInState;
-  for (const CatalogModel& model : snapshot.catalog.models) models.push_back(ToJson(model, room));
+  std::vector<const CatalogModel*> listed;
+  for (const CatalogModel& model : snapshot.catalog.models) listed.push_back(&model);
+  std::stable_partition(listed.begin(), listed.end(), IsUsed);
+  const size_t left_out = listed.size() - std::min(listed.size(), kMaxModelsInState);
+  listed.resize(listed.size() - left_out);
+  for (const CatalogModel* model : listed) models.push_back(ToJson(*model, room));
   for (const RecentEvent& event : snapshot.events.events) events.push_back(ToJson(event));
   const Json state = {{"server",
                        {{"address", snapshot.address},
@@ -182,6 +193,7 @@ std::string RenderStateJson(const StatusSnapshot& snapshot) {
                         {"uptime_s", absl::ToDoubleSeconds(snapshot.uptime)},
                         {"time", EventTimeText(snapshot.wall)},
                         {"workers", snapshot.workers},
+                        {"models_left_out", left_out},
                         {"recovering", snapshot.catalog.recovering}}},
                       {"models", std::move(models)},
                       {"events", std::move(events)}};

@@ -14,6 +14,9 @@ namespace th {
 
 // The most replicas of all models; each model says how many of its own are left out.
 inline constexpr size_t kMaxReplicasInState = 5'000;
+// The most models, those that groups use before others; the server's part says how many are left
+// out.
+inline constexpr size_t kMaxModelsInState = 500;
 // The most versions of one model, the newest.
 inline constexpr size_t kMaxVersionsInState = 20;
 // The most ranks of one model whose stall is listed by rank, those that waited longest.

@@ -70,6 +70,7 @@ TEST(StateJsonTest, TheServerDescribesItself) {
                   {"uptime_s", 90.5},
                   {"time", "2023-11-14T22:13:20.125Z"},
                   {"workers", 5},
+                  {"models_left_out", 0},
                   {"recovering", false}}));
 }
 
@@ -121,6 +122,20 @@ TEST(StateJsonTest, TheRanksThatWaitedLongestAreListedByPhase) {
   ASSERT_EQ(longest.size(), 1u) << "who has not waited is not listed";
   EXPECT_EQ(longest[0]["rank"], "rollout/1");
   EXPECT_EQ(longest[0]["stall_s"]["queue"], 2);
+}
+
+TEST(StateJsonTest, OfTooManyModelsThoseThatAreUsedAreListed) {
+  StatusSnapshot snapshot = Sample();
+  const CatalogModel used = snapshot.catalog.models[0];
+  snapshot.catalog.models.clear();
+  for (size_t i = 0; i < kMaxModelsInState + 5; ++i) {
+    snapshot.catalog.models.push_back({.key = {"gone", absl::StrCat("m", i)}});
+  }
+  snapshot.catalog.models.push_back(used);
+  const Json state = Json::parse(RenderStateJson(snapshot));
+  EXPECT_EQ(state["models"].size(), kMaxModelsInState);
+  EXPECT_EQ(state["models"][0]["run"], "r1");
+  EXPECT_EQ(state["server"]["models_left_out"], 6);
 }
 
 TEST(StateJsonTest, VersionsAndEventsAreThere) {

@@ -220,6 +220,9 @@ TEST_F(MappingFillTest, WaitsForTheRootOfAVersionThatIsNotSealedYet) {
   Opened& source = transport_.Admit(0);
   source.sink->OnMapped(Shard());
   source.sink->OnChecksums(SegmentIndex(0), checksums_);
+  absl::Notification judged;  // by th-fill, after all that it was given
+  SharedFillThread()->Post([&] { judged.Notify(); });
+  judged.WaitForNotification();
   EXPECT_FALSE(fill_->completed());
   fill_->SetRoot(root_);
   EXPECT_THAT(recorder_.Await(2), ElementsAre("complete", "stopped"));

@@ -97,9 +97,9 @@ absl::Status Follower::Run(const std::function<void(const FollowedVersion&)>& on
   }
   TH_ASSIGN_OR_RETURN(controller_, options_.connection.Connect());
   stop_->HoldOff();
-  TH_ASSIGN_OR_RETURN(const std::optional<VersionShards> shards, AwaitFirstVersion());
-  if (!shards) return absl::OkStatus();  // stopped before there was one
-  TH_RETURN_IF_ERROR(JoinAs(*shards));
+  TH_ASSIGN_OR_RETURN(std::optional<FirstVersion> first, AwaitFirstVersion());
+  if (!first) return absl::OkStatus();  // stopped before there was one
+  TH_RETURN_IF_ERROR(JoinAs(*std::move(first)));
   absl::Status status;
   while (!stop_->requested()) {
     const absl::Status followed = FollowOnce(on_version);
@@ -170,19 +170,35 @@ absl::StatusOr<std::optional<GroupUpdate>> Follower::Await(
   }
 }
 
-absl::StatusOr<std::optional<VersionShards>> Follower::AwaitFirstVersion() {
+absl::StatusOr<std::optional<Follower::FirstVersion>> Follower::LookForFirstVersion(
+    std::string* why) {
+  const absl::StatusOr<VersionInfo> latest = controller_->Resolve(Latest());
+  if (absl::IsNotFound(latest.status())) {
+    *why = "nothing is published yet";
+    return std::nullopt;
+  }
+  TH_RETURN_IF_ERROR(latest.status());
+  TH_ASSIGN_OR_RETURN(const Catalog catalog, controller_->List());
+  absl::StatusOr<VersionShards> shards =
+      FindVersionShards(catalog, options_.connection.key(), latest->sequence, options_.form);
+  if (!shards.ok()) {
+    *why = std::string(shards.status().message());
+    return std::nullopt;
+  }
+  TH_ASSIGN_OR_RETURN(std::vector<ShardLayout> layouts, FetchLayouts(*controller_, *shards));
+  return FirstVersion{.shards = *std::move(shards), .layouts = std::move(layouts)};
+}
+
+absl::StatusOr<std::optional<Follower::FirstVersion>> Follower::AwaitFirstVersion() {
   SaidOnce said;
   while (!stop_->requested()) {
-    std::string why = "nothing is published yet";
-    const absl::StatusOr<VersionInfo> latest = controller_->Resolve(Latest());
-    if (latest.ok()) {
-      TH_ASSIGN_OR_RETURN(const Catalog catalog, controller_->List());
-      absl::StatusOr<VersionShards> shards =
-          FindVersionShards(catalog, options_.connection.key(), latest->sequence, options_.form);
-      if (shards.ok()) return *std::move(shards);
-      why = std::string(shards.status().message());
-    } else if (!MayPass(latest.status())) {
-      return latest.status();
+    std::string why;
+    absl::StatusOr<std::optional<FirstVersion>> found = LookForFirstVersion(&why);
+    // The server may go, or the version, between two questions.
+    if (!found.ok() && MayPass(found.status())) {
+      why = std::string(found.status().message());
+    } else if (!found.ok() || found->has_value()) {
+      return found;
     }
     LOG_IF(INFO, said.IsNew(why)) << "waiting for a version of "
                                   << options_.connection.key().ToString() << " in form "
@@ -192,14 +208,13 @@ absl::StatusOr<std::optional<VersionShards>> Follower::AwaitFirstVersion() {
   return std::nullopt;
 }
 
-absl::Status Follower::JoinAs(const VersionShards& shards) {
-  TH_ASSIGN_OR_RETURN(std::vector<ShardLayout> layouts, FetchLayouts(*controller_, shards));
-  TH_RETURN_IF_ERROR(CheckStagingLimit(options_.client.staging_limit_bytes, layouts));
-  WarnOfVainLimit(options_.client.offload_limit_bytes, layouts);
-  TH_ASSIGN_OR_RETURN(ModelMemory model, ModelMemory::Allocate(std::move(layouts)));
+absl::Status Follower::JoinAs(FirstVersion first) {
+  TH_RETURN_IF_ERROR(CheckStagingLimit(options_.client.staging_limit_bytes, first.layouts));
+  WarnOfVainLimit(options_.client.offload_limit_bytes, first.layouts);
+  TH_ASSIGN_OR_RETURN(ModelMemory model, ModelMemory::Allocate(std::move(first.layouts)));
   model_ = std::make_unique<ModelMemory>(std::move(model));
   TH_ASSIGN_OR_RETURN(readers_, ReaderGroup::Join({.client = options_.client,
-                                                   .buffer_name = shards.buffer_name,
+                                                   .buffer_name = first.shards.buffer_name,
                                                    .form = options_.form,
                                                    .log_readers = true},
                                                   *model_));
@@ -270,7 +285,12 @@ absl::StatusOr<std::string> Follower::Save(const VersionInfo& version) {
       room = CheckCanSave(folder, model_->bytes());
     }
     TH_RETURN_IF_ERROR(room);
-    TH_RETURN_IF_ERROR(SaveModel(*model_, version, options_.connection.key(), folder, stop_));
+    const absl::Status written =
+        SaveModel(*model_, version, options_.connection.key(), folder, stop_);
+    // Another follower with the same folder may have been first.
+    const bool taken = absl::IsAlreadyExists(written);
+    const absl::StatusOr<bool> same = taken ? IsSaved(*model_, version, folder) : false;
+    if (!same.ok() || !*same) TH_RETURN_IF_ERROR(written);
   }
   held_folder_ = folder;
   LogRemoved(folders_.RemoveOlder(options_.keep, folder),

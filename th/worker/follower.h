@@ -14,6 +14,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -25,6 +26,7 @@
 #include "th/worker/reader_group.h"
 #include "th/worker/said_once.h"
 #include "th/worker/version_folders.h"
+#include "th/worker/version_shards.h"
 
 namespace th {
 
@@ -67,8 +69,15 @@ class Follower {
   bool could_not_save() const { return could_not_save_; }
 
  private:
-  absl::StatusOr<std::optional<VersionShards>> AwaitFirstVersion();
-  absl::Status JoinAs(const VersionShards& shards);
+  struct FirstVersion {
+    VersionShards shards;
+    std::vector<ShardLayout> layouts;  // of each
+  };
+  // Nothing, and the reason in `why`: there is no version to begin with yet.
+  absl::StatusOr<std::optional<FirstVersion>> LookForFirstVersion(std::string* why);
+  // Nothing when it was stopped.
+  absl::StatusOr<std::optional<FirstVersion>> AwaitFirstVersion();
+  absl::Status JoinAs(FirstVersion first);
   absl::Status FollowOnce(const std::function<void(const FollowedVersion&)>& on_version);
   // Into the buffers, or beside them if it stages: the latest version, if there is another than the
   // one held; nothing when it was stopped.

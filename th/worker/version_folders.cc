@@ -105,7 +105,8 @@ std::vector<std::string> VersionFolders::RemoveOlder(size_t keep,
   }
   std::sort(others.rbegin(), others.rend());
   std::vector<std::string> removed;
-  for (size_t i = std::max<size_t>(keep, 1) - 1; i < others.size(); ++i) {
+  const size_t kept = std::max<size_t>(keep, 1) - (current.empty() ? 0 : 1);
+  for (size_t i = kept; i < others.size(); ++i) {
     if (Remove(others[i].second)) removed.push_back(others[i].second);
   }
   return removed;

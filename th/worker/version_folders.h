@@ -28,8 +28,9 @@ class VersionFolders {
   // Removes the folders that followers left which were killed while they wrote. Returns the folders
   // that are gone.
   std::vector<std::string> RemoveUnfinished() const;
-  // Removes all but the newest `keep` versions, of which `current` is one whatever its age: an
-  // older version may be current after a roll-back. Returns the folders that are gone.
+  // Removes all but the newest `keep` versions, at least one. `current` is one of them whatever its
+  // age (an older version may be current after a roll-back); empty: none is. Returns the folders
+  // that are gone.
   std::vector<std::string> RemoveOlder(size_t keep, const std::string& current) const;
 
  private:

@@ -73,6 +73,13 @@ TEST_F(VersionFoldersTest, TheCurrentOneStaysThoughItIsOlder) {
   EXPECT_THAT(Left(), ElementsAre("1.1-a_1"));
 }
 
+TEST_F(VersionFoldersTest, WithoutACurrentVersionTheNewestStay) {
+  for (const uint32_t number : {1, 2, 3}) Save(number);
+  EXPECT_THAT(folders_.RemoveOlder(1, ""), ElementsAre(At(2), At(1)));
+  EXPECT_THAT(Left(), ElementsAre("1.3-a_3"));
+  EXPECT_THAT(folders_.RemoveOlder(0, ""), IsEmpty());
+}
+
 TEST_F(VersionFoldersTest, WhatIsAnotherModelsOrHasOtherFilesStays) {
   Save(1, {"r1", "other"});
   Save(2);
