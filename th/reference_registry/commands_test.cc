@@ -127,10 +127,14 @@ TEST(CommandsTest, TheModelThatWasUsedLeastRecentlyMakesRoom) {
   // The first has more versions, and so a higher number of its own.
   for (const char* label : {"step-1", "step-2", "step-3"}) Trainer(hub, label).Say(Leave{});
   hub.Advance(absl::Seconds(10));
-  join("recent").Say(Leave{});
+  TestRank recent = join("recent");
+  ASSERT_OK(recent.Register());
+  recent.Publish("step-1");
+  recent.Say(Leave{});
   hub.Advance(absl::Seconds(10));
   join("next");
   EXPECT_FALSE(hub.durable().models.contains(TestModel()));
+  EXPECT_TRUE(hub.durable().models.contains({.run = "recent", .model = "qwen3"}));
 }
 
 TEST(CommandsTest, AModelThatNobodyUsesMakesRoomAndOneThatIsRetainedDoesNot) {
