@@ -27,7 +27,8 @@ ALERTS = PROMETHEUS / "alerts.yml"
 ALERTS_TEST = PROMETHEUS / "alerts_test.yml"
 CONFIG = PROMETHEUS / "prometheus.yml"
 DASHBOARD = ROOT / "tools" / "grafana" / "tensorhub.json"
-METRICS_SOURCE = ROOT / "th" / "server" / "metrics_text.cc"
+# A server's own, and those that workers have too.
+METRICS_SOURCES = [ROOT / "th" / "server" / "metrics_text.cc", ROOT / "th" / "monitoring" / "prometheus_text.cc"]
 COMMANDS = ROOT / "th" / "cli" / "README.md"
 
 # What Prometheus itself has.
@@ -129,9 +130,14 @@ def metrics_of(expression: str):
     return {name for name in names if name.lower() not in KEYWORDS}
 
 
+def metrics_source():
+    """The text of all METRICS_SOURCES."""
+    return "".join(path.read_text() for path in METRICS_SOURCES)
+
+
 def families_of_source():
     """{name: type} of every family in the server's source."""
-    text = METRICS_SOURCE.read_text()
+    text = metrics_source()
     called = r'"((?:tensorhub|process)_\w+)"'
     found = dict(re.findall(r'(?:Single|Family)\(\s*%s,\s*"(\w+)"' % called, text))
     # The others are in tables of counters, or are counters whose name is a constant.
@@ -240,7 +246,7 @@ def check_expressions(test: unittest.TestCase, expressions) -> None:
         with test.subTest(where):
             names = metrics_of(expression)
             test.assertTrue(names, expression)
-            test.assertEqual(set(), names - known, "no such metric in %s" % METRICS_SOURCE.name)
+            test.assertEqual(set(), names - known, "no such metric in the server's source")
 
 
 class ExpressionsTest(unittest.TestCase):
@@ -260,6 +266,8 @@ class ExpressionsTest(unittest.TestCase):
         self.assertEqual(families["tensorhub_workers"], "gauge")
         self.assertEqual(families["tensorhub_update_seconds"], "histogram")
         self.assertEqual(families["tensorhub_stall_seconds_total"], "counter")
+        self.assertEqual(families["tensorhub_build_info"], "gauge")
+        self.assertEqual(families["process_cpu_seconds_total"], "counter")
         self.assertGreater(len(families), 60)
 
 
@@ -363,9 +371,12 @@ class DashboardTest(unittest.TestCase):
 
     def test_queries_of_models_follow_the_variables(self):
         self.assertEqual([each["name"] for each in dashboard()["templating"]["list"]], ["datasource", "run", "model"])
-        source = METRICS_SOURCE.read_text()
-        of_models = {name for name in families_of_source() if self.is_of_models(name, source)}
-        self.assertIn("tensorhub_versions", of_models)
+        source = metrics_source()
+        families = families_of_source()
+        of_models = {name for name in families if self.is_of_models(name, source)}
+        of_server = {"tensorhub_epoch", "tensorhub_build_info", "tensorhub_turn_seconds", "tensorhub_joins_total"}
+        self.assertLessEqual({"tensorhub_versions", "tensorhub_update_seconds", "tensorhub_stall_seconds_total"}, of_models)
+        self.assertLessEqual(of_server, set(families) - of_models)
         for panel in panels():
             for target in panel["targets"]:
                 for name in metrics_of(without_variables(target["expr"])):
@@ -374,8 +385,9 @@ class DashboardTest(unittest.TestCase):
 
     @staticmethod
     def is_of_models(name: str, source: str) -> bool:
-        """Whether it is not one of the single samples of the whole server."""
-        return not re.search(r'(Single\(\s*"%s"|HistogramSamples\("%s", ""|"%s", &RegistryCounters)' % (name, name, name), source)
+        """True unless its samples are of the whole server, without labels or with the software's alone."""
+        of_server = r'Single\(\s*"NAME"|HistogramSamples\("NAME", \{\}|"NAME", &RegistryCounters|Sample\("NAME", PrometheusLabels\('
+        return not re.search(of_server.replace("NAME", name), source)
 
     def test_the_file_has_two_spaces_of_indent(self):
         self.assertEqual(DASHBOARD.read_text(), json.dumps(dashboard(), indent=2, ensure_ascii=False) + "\n")
