@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # A throw-away Slurm cluster on this machine, as root: nodes in network namespaces of their own, two a rack.
 #
-#   MINI_SLURM_DIR=DIR testing/slurm/mini_slurm.sh up | down | exec COMMAND... | kill-node NODE | start-node NODE | cut NODE | join NODE
+#   MINI_SLURM_DIR=DIR testing/slurm/mini_slurm.sh up | down | exec COMMAND... | kill-node NODE | kill-daemon NODE |
+#     start-node NODE | cut NODE | join NODE
 #
-# exec runs a command as on the head node. kill-node is a power cut: the daemon, its steps and all tasks at once. cut
-# takes a node's network away while all goes on there. MINI_SLURM_NODES (5) nodes, node1 and so on, 10.77.0.i each.
+# exec runs a command as on the head node. kill-node is a power cut: the daemon, its steps and all tasks at once.
+# kill-daemon takes the daemon alone: Slurm has no hold of the node's tasks until start-node, and they go on. cut takes a
+# node's network away while all goes on there. MINI_SLURM_NODES (5) nodes, node1 and so on, 10.77.0.i each.
 set -euo pipefail
 dir=${MINI_SLURM_DIR:?set MINI_SLURM_DIR to a folder of its own}
 nodes=${MINI_SLURM_NODES:-5}
@@ -160,13 +162,19 @@ kill_node() {
   rm -f "$dir/run/slurmd-$1.pid"
 }
 
+kill_daemon() {
+  kill -KILL "$(<"$dir/run/slurmd-$1.pid")"
+  rm -f "$dir/run/slurmd-$1.pid"
+}
+
 case "${1:-}" in
   up) up ;;
   down) down ;;
   exec) shift && on_node head "$@" ;;
   kill-node) kill_node "$2" ;;
+  kill-daemon) kill_daemon "$2" ;;
   start-node) start_node "$2" ;;
   cut) ip -n "$prefix-bridge" link set "$2" down ;;
   join) ip -n "$prefix-bridge" link set "$2" up ;;
-  *) sed -n '2,7p' "$0" >&2 && exit 2 ;;
+  *) sed -n '2,9p' "$0" >&2 && exit 2 ;;
 esac

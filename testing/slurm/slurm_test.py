@@ -3,10 +3,12 @@
 Started by testing/slurm/run, which installs Slurm, builds the binaries and names their folder in TENSORHUB_BIN.
 """
 
+import json
 import os
 import pathlib
 import shlex
 import shutil
+import signal
 import subprocess
 import tempfile
 import unittest
@@ -84,6 +86,9 @@ class Cluster:
     def kill_node(self, node: str) -> None:
         self._mini("kill-node", node)
 
+    def kill_daemon(self, node: str) -> None:
+        self._mini("kill-daemon", node)
+
     def start_node(self, node: str) -> None:
         self._mini("start-node", node)
 
@@ -105,9 +110,46 @@ class Cluster:
             os.environ["TENSORHUB_BIN"] + "/th", *arguments, "--server", "file:%s/address" % self.shared
         )
 
+    def rank_of(self, group: str):
+        """The only rank of a group, as `th describe` has it, with its version; its location as {field: value}."""
+        described = json.loads(self.th("describe", group, "--json").splitlines()[-1])
+        (replica,) = described["replicas"]
+        (rank,) = replica["ranks"]
+        location = dict(field.split("=", 1) for field in rank["location"].split(","))
+        return dict(rank, version=replica["version"], location=location)
+
     def explain(self) -> str:
         logs = "".join("==== %s\n%s" % (path.name, self.log(path.name)[-3000:]) for path in self.shared.glob("*.log"))
         return self.head("squeue", "--long") + self.head("sinfo", "--Node", "--long") + logs
+
+
+def processes():
+    """(process, path in /proc) of all that run; zombies have ended."""
+    for path in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            state = (path / "stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if state not in "ZX":
+            yield int(path.name), path
+
+
+def words_of(path: pathlib.Path):
+    """The words of a process' file of them; none where it has just ended."""
+    try:
+        return path.read_bytes().decode(errors="replace").split("\0")
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def worker_on(node: str, group: str) -> int:
+    """The worker of a group whose task Slurm has started on this node."""
+    (found,) = [
+        process
+        for process, path in processes()
+        if group in words_of(path / "cmdline") and "SLURMD_NODENAME=" + node in words_of(path / "environ")
+    ]
+    return found
 
 
 class SlurmTest(unittest.TestCase):
@@ -158,8 +200,11 @@ class SlurmTest(unittest.TestCase):
         described = self.cluster.th("describe", "rollout-%s-0" % self.rollouts)
         self.assertIn("rack=rack", described)
         self.assertIn('"kind":"published"', (self.cluster.shared / "events").read_text())
-        more = self.cluster.submit("rollouts.sbatch", "--array=7", "--output=rollout-%a.log")
-        self.cluster.await_log("rollout-7.log", "version=step-2")
+        into = self.cluster.shared / "into"
+        more = self.cluster.submit("rollouts.sbatch", "--array=7-8", "--output=rollout-%a.log", INTO=str(into))
+        for rollout in (7, 8):
+            self.cluster.await_log("rollout-%d.log" % rollout, "version=step-2")
+            self.assertTrue(list((into / ("rollout-%s-%d" % (more, rollout))).rglob("*.safetensors")), rollout)
         self.cluster.head("scancel", more)
 
     def test_a_node_that_fails(self) -> None:
@@ -186,17 +231,96 @@ class SlurmTest(unittest.TestCase):
         self.cluster.await_log("rollout-1.log", "version=step-2")
 
     def test_a_rollout_that_is_cut_off_and_comes_back(self) -> None:
+        group = "rollout-%s-0" % self.rollouts
         node = self.cluster.node_of(self.array_task(0))
+        old = worker_on(node, group)
+        # Slurm would kill the old process once it sees the node again; here it is TensorHub that has to refuse it.
+        self.cluster.kill_daemon(node)
         self.cluster.cut(node)
         # Slurm calls the node down and starts the task elsewhere; here it goes on meanwhile.
         self.cluster.await_log("rollout-0.log", "version=step-1", times=2)
-        self.assertNotEqual(self.cluster.node_of(self.array_task(0)), node)
+        started_last = self.cluster.node_of(self.array_task(0))
+        self.assertNotEqual(started_last, node)
+        self.assertIn(old, dict(processes()))
+        self.assertNotIn("MEMBERSHIP_ENDED", self.cluster.log("rollout-0.log"))
         self.cluster.join(node)
+        self.cluster.await_log("rollout-0.log", "MEMBERSHIP_ENDED")
+        until(lambda: old not in dict(processes()), "the old process has ended", self.cluster.explain)
+        # Both write into this log, so the server is asked which of them has the new version.
         self.publish("second", "step-2", "trainer-2")
-        self.cluster.await_log("rollout-0.log", "version=step-2")
-        # Only one process is the rollout, the one that Slurm started last.
-        described = self.cluster.th("describe", "rollout-%s-0" % self.rollouts)
-        self.assertIn("step-2", described)
+        until(lambda: "step-2" in self.cluster.rank_of(group)["version"], group + " has step-2", self.cluster.explain)
+        rank = self.cluster.rank_of(group)
+        self.assertEqual((rank["location"]["host-name"], rank["connected"]), (started_last, True))
+        self.assertEqual(self.cluster.node_of(self.array_task(0)), started_last)
+        worker_on(started_last, group)
+
+
+class ScriptsTest(unittest.TestCase):
+    """What the batch files do by themselves; programs that note their arguments stand in for ours, and for sleep."""
+
+    def setUp(self) -> None:
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="slurm-scripts-"))
+        self.addCleanup(shutil.rmtree, self.folder)
+        (self.folder / "bin").mkdir()
+
+    def stand_in(self, name: str, script: str) -> None:
+        path = self.folder / "bin" / name
+        path.write_text('#!/bin/bash\nprintf "%%s\\n" %s "$@" >>"$TENSORHUB_DIR/calls"\n%s\n' % (name, script))
+        path.chmod(0o755)
+
+    def start(self, script: str, **environment: str) -> subprocess.Popen:
+        process = subprocess.Popen(
+            ["bash", str(SCRIPTS / script)],
+            env=dict(os.environ, TENSORHUB_BIN=str(self.folder / "bin"), TENSORHUB_DIR=str(self.folder), **environment),
+        )
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return process
+
+    def calls(self):
+        """The words of all calls so far, each program's name first."""
+        path = self.folder / "calls"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def await_call(self, word: str) -> None:
+        until(lambda: word in self.calls(), "a call of " + word, lambda: "\n".join(self.calls()))
+
+    def test_a_server_whose_state_is_in_use_is_tried_again(self) -> None:
+        self.stand_in("tensorhub_server", 'exit $(($(grep -c tensorhub_server "$TENSORHUB_DIR/calls") < 3 ? 4 : 5))')
+        self.stand_in("sleep", "exit 0")
+        self.assertEqual(self.start("server.sbatch").wait(PATIENCE_S), 5)
+        self.assertEqual((self.calls().count("tensorhub_server"), self.calls().count("sleep")), (3, 2))
+
+    def test_a_server_that_is_told_to_end_between_two_tries_is_not_started_again(self) -> None:
+        self.stand_in("tensorhub_server", "exit 4")
+        self.stand_in("sleep", "exec /bin/sleep 300")
+        job = self.start("server.sbatch")
+        self.await_call("sleep")
+        job.send_signal(signal.SIGTERM)
+        self.assertEqual(job.wait(PATIENCE_S), 4)
+        self.assertEqual(self.calls().count("tensorhub_server"), 1)
+
+    def test_a_server_that_runs_is_told_to_end_and_its_status_is_the_jobs(self) -> None:
+        wait = "trap 'kill $!; exit 7' TERM\n/bin/sleep 300 &\necho ready >>\"$TENSORHUB_DIR/calls\"\nwait"
+        self.stand_in("tensorhub_server", wait)
+        job = self.start("server.sbatch")
+        self.await_call("ready")
+        job.send_signal(signal.SIGTERM)
+        self.assertEqual(job.wait(PATIENCE_S), 7)
+        self.assertEqual(self.calls().count("tensorhub_server"), 1)
+
+    def test_each_rollout_has_a_folder_of_its_own(self) -> None:
+        self.stand_in("tensorhub_worker", "exit 0")
+        into = str(self.folder / "of weights")
+        for task in ("0", "1"):
+            job = self.start("rollouts.sbatch", SLURM_ARRAY_JOB_ID="12", SLURM_ARRAY_TASK_ID=task, INTO=into)
+            self.assertEqual(job.wait(PATIENCE_S), 0)
+        self.assertEqual(self.start("rollouts.sbatch", SLURM_JOB_ID="13").wait(PATIENCE_S), 0)
+        calls = self.calls()
+        folders = [value for option, value in zip(calls, calls[1:]) if option == "--into"]
+        groups = [value for option, value in zip(calls, calls[1:]) if option == "--group"]
+        self.assertEqual(groups, ["rollout-12-0", "rollout-12-1", "rollout-13-0"])
+        self.assertEqual(folders, [into + "/rollout-12-0", into + "/rollout-12-1"])
 
 
 class PageTest(unittest.TestCase):
