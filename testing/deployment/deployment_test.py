@@ -17,8 +17,9 @@ import unittest
 import kubernetes_validate
 import yaml
 
+from testing.checkpoint_files import write_checkpoint
 from testing.started_processes import Processes
-from testing.waiting import PATIENCE_S
+from testing.waiting import PATIENCE_S, until
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 SYSTEMD = ROOT / "tools" / "systemd"
@@ -66,7 +67,7 @@ def with_flag(command, name: str, value: str):
 
 
 def run_server_and_follower(test: unittest.TestCase, server_command, follower_command, **environment: str) -> None:
-    """They start, on ports and in folders of the test, and end when they are told to."""
+    """They start, on ports and in folders of the test, the follower gets a version, and they end when they are told to."""
     processes = Processes(test, "deployment-")
     for name in ("listen", "http"):
         server_command = with_flag(server_command, name, "127.0.0.1:0")
@@ -74,12 +75,22 @@ def run_server_and_follower(test: unittest.TestCase, server_command, follower_co
         server_command = with_flag(server_command, name, pathlib.Path(flag(server_command, name)).name)
     server = processes.start("server", *own_program(server_command))
     address = processes.await_text(server, r"listening on ([\d.:]+)").group(1)
-    follower = processes.start("follower", *own_program(follower_command), **dict(environment, TH_SERVER=address))
-    expected = "follows run=%s model=%s as group %s" % (
-        environment["TH_RUN"], environment["TH_MODEL"], flag(follower_command, "group"))
-    processes.await_text(follower, re.escape(expected))
-    test.assertTrue((processes.folder / flag(server_command, "event-log")).exists())
+    environment = dict(environment, TH_SERVER=address)
+    follower_command = with_flag(follower_command, "preempt-grace", "1s")
+    follower = processes.start("follower", *own_program(follower_command), **environment)
+    model = "run=%s model=%s" % (environment["TH_RUN"], environment["TH_MODEL"])
+    group = flag(follower_command, "group")
+    processes.await_text(follower, re.escape("follows %s as group %s" % (model, group)))
+    # It says that before it has reached a server; a version comes from none but the one that the publisher reaches too.
+    write_checkpoint(processes.folder / "checkpoint")
+    publish = [program("tensorhub_worker"), "publish", "--dir=checkpoint", "--label=step-1"]
+    publisher = processes.start("publisher", *publish, **environment)
+    processes.await_text(publisher, re.escape("published %s version=" % model))
+    processes.await_text(follower, r"version=\S*step-1")
+    events = processes.folder / flag(server_command, "event-log")
+    until(lambda: events.exists() and '"kind":"published"' in events.read_text(), "the event is written", processes.logs)
     processes.end(follower)
+    processes.end(publisher)
     processes.end(server)
 
 
