@@ -2,6 +2,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -53,6 +54,7 @@ TEST(UsageTest, EveryCommandHelps) {
                 {"events", {"events", "--help"}, kOk, "--follow"},
                 {"wait", {"wait", "--help"}, kOk, "--groups"},
                 {"doctor", {"doctor", "--help"}, kOk, "--to"},
+                {"doctor of a pair", {"doctor", "--help"}, kOk, "--listen"},
                 {"bench", {"bench", "transfer", "--help"}, kOk, "--readers"},
                 {"bench of a server", {"bench", "server", "--help"}, kOk, "--rate"},
                 {"bench of the registry", {"bench", "registry", "--help"}, kOk, "--samples"},
@@ -100,6 +102,41 @@ TEST(UsageTest, DoctorNamesAPeerThatDoesNotAnswer) {
   EXPECT_THAT(run.output(), HasSubstr("no-such-host.invalid:1"));
   Expect(Th(), {{"no port", {"doctor", "--to", "node7"}, kUsage, "expected HOST:PORT"},
                 {"no time", {"doctor", "--connect-timeout", "0"}, kUsage, "--connect-timeout"}});
+}
+
+TEST(UsageTest, DoctorExaminesAPairUntilTheListenerIsStopped) {
+  RunningProgram listener({Th(), "doctor", "--listen", "127.0.0.1:0"});
+  const std::string line = listener.AwaitLine("listening on 127.0.0.1:");
+  ASSERT_FALSE(line.empty());
+  const std::string address = line.substr(line.rfind(' ') + 1);
+  const ProgramRun run = RunProgram({Th(), "doctor", "--peer", address, "--json"});
+  ASSERT_TRUE(run.json().is_object()) << run.output() << run.errors;
+  std::map<std::string, std::string> verdicts;
+  for (const nlohmann::json& check : run.json()["checks"]) {
+    verdicts[check["check"]] = check["verdict"];
+  }
+  for (const char* check : {"connect", "peer", "peer-version", "peer-clock", "peer-way-back",
+                            "peer-large-packets", "peer-congestion-control"}) {
+    EXPECT_EQ(verdicts[check], "ok") << check << "\n" << run.output();
+  }
+  EXPECT_EQ(run.status, run.json()["problems"] == 0 ? kOk : kFailed);
+  EXPECT_THAT(listener.AwaitLine("answered"), HasSubstr("(127.0.0.1), TensorHub "));
+  listener.process().Signal(SIGTERM);
+  EXPECT_EQ(listener.Finish().status, kOk);
+}
+
+TEST(UsageTest, DoctorNamesWhatIsNoListener) {
+  RunningServer server;
+  const ProgramRun run = RunProgram({Th(), "doctor", "--peer", server.address()});
+  EXPECT_EQ(run.status, kFailed);
+  EXPECT_THAT(run.output(), HasSubstr("what listens there is no th doctor --listen"));
+  EXPECT_THAT(run.output(), HasSubstr("start there: th doctor --listen " + server.address()));
+  Expect(Th(), {{"both", {"doctor", "--to", "a:1", "--peer", "a:1"}, kUsage, "excludes"},
+                {"three", {"doctor", "--listen", ":0", "--peer", "a:1"}, kUsage, "excludes"},
+                {"to", {"doctor", "--listen", ":0", "--to", "a:1"}, kUsage, "excludes"},
+                {"back", {"doctor", "--back-port", "4711"}, kUsage, "--peer"},
+                {"no port", {"doctor", "--listen", "10.0.0.2"}, kUsage, "expected [HOST]:PORT"},
+                {"taken", {"doctor", "--listen", server.address()}, kFailed, "already in use"}});
 }
 
 // Stopped between two seeds, it reports those that have run.

@@ -1,19 +1,31 @@
 #include "th/doctor/doctor.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "th/doctor/file_facts.h"
 #include "th/doctor/host_checks.h"
 #include "th/doctor/host_files.h"
 #include "th/doctor/network_checks.h"
+#include "th/doctor/peer_checks.h"
 #include "th/doctor/rdma_checks.h"
 #include "th/doctor/system_facts.h"
 
 namespace th::doctor {
 namespace {
+
+// Examines the pair with the address that the route has found.
+PeerFacts GatherPeerFacts(const ExamineOptions& options, const RouteFacts& route) {
+  PeerTarget target = {.name = route.target};
+  if (route.outcome == RouteFacts::Outcome::kConnected) target.address = route.peer_address;
+  uint32_t port = 0;
+  if (absl::SimpleAtoi(options.to->port, &port)) target.port = static_cast<uint16_t>(port);
+  return ProbePeer(target, *options.peer);
+}
 
 HostFacts GatherFacts(const ExamineOptions& options) {
   HostFacts facts = ReadFileFacts(HostFiles(""));
@@ -23,6 +35,9 @@ HostFacts GatherFacts(const ExamineOptions& options) {
   facts.memory.shared_memory = SizeOf("/dev/shm");
   AskClock(&facts.clock);
   if (options.to.has_value()) facts.route = ProbeRoute(*options.to, options.connect_timeout);
+  if (options.to.has_value() && options.peer.has_value()) {
+    facts.peer = GatherPeerFacts(options, *facts.route);
+  }
   return facts;
 }
 
@@ -49,10 +64,21 @@ std::vector<Finding> Judge(const HostFacts& facts) {
       findings.push_back(std::move(finding));
     }
   }
+  if (facts.peer.has_value()) {
+    for (Finding& finding : CheckPeer(*facts.peer, facts)) findings.push_back(std::move(finding));
+  }
   return findings;
 }
 
 std::vector<Finding> Examine(const ExamineOptions& options) { return Judge(GatherFacts(options)); }
+
+absl::StatusOr<std::unique_ptr<PeerAnswers>> ListenForPeers(const ListenOptions& options) {
+  PeerAnswersOptions answers = {.on_peer = options.on_peer};
+  answers.sources = {.version = options.version,
+                     .read_facts = [] { return ReadFileFacts(HostFiles("")); },
+                     .examine = [] { return Examine({}); }};
+  return PeerAnswers::Start(options.at, std::move(answers));
+}
 
 size_t CountOf(const std::vector<Finding>& findings, Verdict verdict) {
   return static_cast<size_t>(absl::c_count_if(
@@ -78,14 +104,7 @@ std::string FindingsAsText(const std::vector<Finding>& findings) {
 
 nlohmann::json FindingsAsJson(const std::vector<Finding>& findings) {
   nlohmann::json checks = nlohmann::json::array();
-  for (const Finding& finding : findings) {
-    nlohmann::json check = {{"check", finding.check},
-                            {"verdict", std::string(VerdictName(finding.verdict))},
-                            {"found", finding.found},
-                            {"means", finding.means}};
-    if (!finding.advice.empty()) check["advice"] = finding.advice;
-    checks.push_back(std::move(check));
-  }
+  for (const Finding& finding : findings) checks.push_back(FindingAsJson(finding));
   return {{"checks", std::move(checks)},
           {"problems", CountOf(findings, Verdict::kProblem)},
           {"notes", CountOf(findings, Verdict::kNote)}};

@@ -65,12 +65,13 @@ std::set<std::string> ChecksOf(const std::vector<Finding>& findings) {
 TEST(DoctorTest, AHostOfWhichNothingIsKnownIsJudged) {
   HostFacts facts;
   facts.route = RouteFacts{.target = "x:1"};
+  facts.peer = PeerFacts{.target = "x:1"};
   const std::vector<Finding> findings = Judge(facts);
   EXPECT_EQ(
       ChecksOf(findings),
       (std::set<std::string>{"rdma-devices", "gpus", "process-memory", "shared-memory",
                              "huge-pages", "open-files", "congestion-control", "socket-buffers",
-                             "clock-source", "clock-synchronisation", "connect"}));
+                             "clock-source", "clock-synchronisation", "connect", "peer"}));
   for (const Finding& finding : findings) {
     EXPECT_EQ(finding.advice.empty(), finding.verdict == Verdict::kOk) << finding.check;
     EXPECT_FALSE(finding.found.empty() || finding.means.empty()) << finding.check;
@@ -88,6 +89,29 @@ TEST(DoctorTest, ThisHostIsExamined) {
             findings.size());
   for (const Finding& finding : findings) {
     EXPECT_EQ(finding.advice.empty(), finding.verdict == Verdict::kOk) << finding.check;
+  }
+}
+
+TEST(DoctorTest, ThisHostAnswersItself) {
+  ListenOptions listen = {.at = {"127.0.0.1", "0"}, .version = "0.1.0"};
+  const auto answers = ListenForPeers(listen);
+  ASSERT_TRUE(answers.ok()) << answers.status();
+  ExamineOptions options = {
+      .to = HostAndPort{"127.0.0.1", std::to_string((*answers)->port())},
+      .peer = PeerProbeOptions{.version = "0.1.0", .bulk = {.duration = absl::Milliseconds(20)}}};
+  const std::vector<Finding> findings = Examine(options);
+  const std::set<std::string> checks = ChecksOf(findings);
+  for (const char* check : {"connect", "peer", "peer-version", "peer-way-back", "peer-rate"}) {
+    EXPECT_THAT(checks, Contains(check));
+  }
+  for (const Finding& each : findings) {
+    if (each.check == "peer") {
+      EXPECT_EQ(each.verdict, Verdict::kOk) << each.found;
+    }
+    // The peer is this host too, and finds the same.
+    if (each.verdict == Verdict::kProblem && each.check.find("peer") != 0) {
+      EXPECT_THAT(checks, Contains("peer:" + each.check));
+    }
   }
 }
 

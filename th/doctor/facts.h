@@ -1,5 +1,5 @@
-// Facts of a host as plain values: gathered by file_facts.h, system_facts.h and
-// route_facts.h, judged by the *_checks.h. A fact that could not be had is absent or empty.
+// Facts of a host as plain values: gathered by file_facts.h, system_facts.h, route_facts.h and
+// peer_probe.h, judged by the *_checks.h. A fact that could not be had is absent or empty.
 #ifndef TH_DOCTOR_FACTS_H_
 #define TH_DOCTOR_FACTS_H_
 
@@ -8,6 +8,8 @@
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "th/doctor/finding.h"
 
 namespace th::doctor {
 
@@ -122,6 +124,55 @@ struct RouteFacts {
   uint32_t round_trip_us = 0;  // 0: unknown
 };
 
+// One direction of the measurement of the rate, as its receiving end saw it.
+struct RateFacts {
+  uint64_t bytes = 0;
+  int64_t microseconds = 0;  // from the first byte to the last
+  int64_t waited_us = 0;     // until the first byte
+  bool stalled = false;      // no byte came for the stall limit, while another connection answered
+  std::string error;         // why there is no result; empty: there is one
+};
+
+// The peer's attempt to connect to this host.
+struct WayBackFacts {
+  std::string address;  // of this host: its connection to the peer leaves by it
+  std::string seen_as;  // the same as the peer sees it; differs where addresses are translated
+  uint16_t port = 0;    // this host listened there; 0: it could not listen
+  bool connected = false;
+  std::string error;
+};
+
+// Another host, as its `th doctor --listen` answers. Texts of the peer are made printable.
+struct PeerFacts {
+  enum class Outcome {
+    kComplete,
+    kNotReached,     // no connection; the check `connect` says more
+    kNoDoctor,       // something else answers there
+    kOtherProtocol,  // a doctor of a release that this one does not understand
+    kRefused,        // it said why it does not answer
+    kSilent,         // it did not answer in time
+    kBrokeOff        // the connection broke
+  };
+
+  std::string target;  // as the user has named it
+  Outcome outcome = Outcome::kNotReached;
+  std::string error;
+  std::string own_version;  // of this build
+
+  bool greeted = false;  // the facts from here to `mtu` are known
+  std::string host;
+  std::string version;  // of its build
+  std::string congestion_control;
+  std::string net_device;  // by which its packets leave for this host
+  uint32_t mtu = 0;        // of that device; 0: unknown
+
+  std::optional<int64_t> clock_ahead_us;  // the peer's wall clock less this host's
+  int64_t clock_error_us = 0;             // the most by which that is wrong
+  std::optional<WayBackFacts> way_back;
+  std::optional<RateFacts> rate_there, rate_back;
+  std::optional<std::vector<Finding>> findings;  // of the peer about itself
+};
+
 struct HostFacts {
   RdmaFacts rdma;
   VerbsLibraryFacts verbs;
@@ -131,7 +182,8 @@ struct HostFacts {
   TcpFacts tcp;
   ClockFacts clock;
   std::map<std::string, uint32_t> net_device_mtu;
-  std::optional<RouteFacts> route;  // with --to
+  std::optional<RouteFacts> route;  // with --to and --peer
+  std::optional<PeerFacts> peer;    // with --peer
 };
 
 }  // namespace th::doctor

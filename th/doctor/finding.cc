@@ -14,4 +14,13 @@ absl::string_view VerdictName(Verdict verdict) {
   return "";
 }
 
+nlohmann::json FindingAsJson(const Finding& finding) {
+  nlohmann::json check = {{"check", finding.check},
+                          {"verdict", std::string(VerdictName(finding.verdict))},
+                          {"found", finding.found},
+                          {"means", finding.means}};
+  if (!finding.advice.empty()) check["advice"] = finding.advice;
+  return check;
+}
+
 }  // namespace th::doctor

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
+#include "nlohmann/json.hpp"
 
 namespace th::doctor {
 
@@ -24,6 +25,9 @@ struct Finding {
   std::string means;   // what that means for the user
   std::string advice;  // what to do; empty with kOk
 };
+
+// {"check", "verdict", "found", "means", "advice"}; no "advice" where there is none.
+nlohmann::json FindingAsJson(const Finding& finding);
 
 }  // namespace th::doctor
 

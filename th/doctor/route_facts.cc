@@ -1,23 +1,19 @@
 #include "th/doctor/route_facts.h"
 
-#include <arpa/inet.h>
-#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
-#include <memory>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "th/client/local_addresses.h"
+#include "th/doctor/sockets.h"
+#include "th/transfer/monotonic_clock.h"
 
 namespace th::doctor {
 namespace {
@@ -38,36 +34,13 @@ Outcome OutcomeOf(int error) {
   }
 }
 
-// 0 or the errno.
-int ConnectWithin(int fd, const addrinfo& address, absl::Duration timeout) {
-  if (connect(fd, address.ai_addr, address.ai_addrlen) == 0) return 0;
-  if (errno != EINPROGRESS) return errno;
-  pollfd waiting = {.fd = fd, .events = POLLOUT, .revents = 0};
-  const int ready = poll(&waiting, 1, static_cast<int>(absl::ToInt64Milliseconds(timeout)));
-  if (ready == 0) return ETIMEDOUT;
-  if (ready < 0) return errno;
-  int error = 0;
-  socklen_t size = sizeof error;
-  return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 ? error : errno;
-}
-
-std::string NetDeviceOf(const std::string& address) {
-  for (const LocalAddress& local : LocalAddresses()) {
-    if (local.address == address) return local.interface;
-  }
-  return "";
-}
-
 void DescribeConnection(int fd, RouteFacts* route) {
-  sockaddr_storage self = {};
-  socklen_t size = sizeof self;
-  if (getsockname(fd, reinterpret_cast<sockaddr*>(&self), &size) == 0) {
-    route->source_address = NumericAddress(reinterpret_cast<sockaddr*>(&self), size);
-    route->net_device = NetDeviceOf(route->source_address);
-  }
+  const SocketAddress self = LocalEnd(fd);
+  route->source_address = self.Host();
+  route->net_device = NetDeviceOf(route->source_address);
   int mtu = 0;
-  size = sizeof mtu;
-  const bool v6 = self.ss_family == AF_INET6;
+  socklen_t size = sizeof mtu;
+  const bool v6 = self.storage.ss_family == AF_INET6;
   if (getsockopt(fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP, v6 ? IPV6_MTU : IP_MTU, &mtu, &size) == 0) {
     route->path_mtu = static_cast<uint32_t>(mtu);
   }
@@ -77,20 +50,45 @@ void DescribeConnection(int fd, RouteFacts* route) {
     route->round_trip_us = info.tcpi_rtt;
 }
 
-// One of the host's addresses.
-void TryAddress(const addrinfo& address, absl::Duration timeout, RouteFacts* route) {
-  route->peer_address = NumericAddress(address.ai_addr, address.ai_addrlen);
-  const int fd = socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP);
-  const int error = fd < 0 ? errno : ConnectWithin(fd, address, timeout);
+// Tries one of the host's addresses.
+void TryAddress(const addrinfo& found, absl::Duration timeout, RouteFacts* route) {
+  SocketAddress address;
+  memcpy(&address.storage, found.ai_addr, found.ai_addrlen);
+  address.size = found.ai_addrlen;
+  route->peer_address = address.Host();
+  const Descriptor socket = MakeTcpSocket(address);
+  const int error = socket.get() < 0
+                        ? errno
+                        : Connect(socket.get(), address, {.deadline = MonotonicNow() + timeout});
   if (error == 0) {
     route->outcome = Outcome::kConnected;
     route->error.clear();
-    DescribeConnection(fd, route);
+    DescribeConnection(socket.get(), route);
   } else {
     route->outcome = OutcomeOf(error);
     route->error = strerror(error);
   }
-  if (fd >= 0) close(fd);
+}
+
+// `least_port` is 0 where the system may choose one.
+absl::StatusOr<HostAndPort> Parse(const std::string& text, uint32_t least_port,
+                                  const absl::Status& wrong) {
+  const size_t colon = text.rfind(':');
+  if (colon == std::string::npos) return wrong;
+  HostAndPort parsed = {.host = text.substr(0, colon), .port = text.substr(colon + 1)};
+  uint32_t port = 0;
+  const bool digits = parsed.port.find_first_not_of("0123456789") == std::string::npos;
+  if (!digits || !absl::SimpleAtoi(parsed.port, &port) || port < least_port || port > UINT16_MAX) {
+    return wrong;
+  }
+  if (parsed.host.empty()) return parsed;
+  if (parsed.host.front() == '[' && parsed.host.back() == ']') {
+    parsed.host = parsed.host.substr(1, parsed.host.size() - 2);
+    if (parsed.host.empty()) return wrong;
+  } else if (parsed.host.find(':') != std::string::npos) {
+    return wrong;  // an IPv6 address without brackets: its end could be meant as the port
+  }
+  return parsed;
 }
 
 }  // namespace
@@ -99,20 +97,19 @@ absl::StatusOr<HostAndPort> ParseHostAndPort(const std::string& text) {
   const absl::Status wrong = absl::InvalidArgumentError(absl::StrCat(
       "expected HOST:PORT with a port from 1 to 65535, as in node7:7077 or [fd00::7]:7077, not '",
       text, "'"));
-  const size_t colon = text.rfind(':');
-  if (colon == std::string::npos || colon == 0) return wrong;
-  HostAndPort parsed = {.host = text.substr(0, colon), .port = text.substr(colon + 1)};
-  uint32_t port = 0;
-  const bool digits = parsed.port.find_first_not_of("0123456789") == std::string::npos;
-  if (!digits || !absl::SimpleAtoi(parsed.port, &port) || port == 0 || port > UINT16_MAX) {
-    return wrong;
-  }
-  if (parsed.host.front() == '[' && parsed.host.back() == ']') {
-    parsed.host = parsed.host.substr(1, parsed.host.size() - 2);
-  } else if (parsed.host.find(':') != std::string::npos) {
-    return wrong;  // an IPv6 address without brackets: its end could be meant as the port
-  }
-  if (parsed.host.empty()) return wrong;
+  absl::StatusOr<HostAndPort> parsed = Parse(text, /*least_port=*/1, wrong);
+  if (parsed.ok() && parsed->host.empty()) return wrong;
+  return parsed;
+}
+
+absl::StatusOr<HostAndPort> ParseListenAddress(const std::string& text) {
+  absl::StatusOr<HostAndPort> parsed = Parse(
+      text, /*least_port=*/0,
+      absl::InvalidArgumentError(absl::StrCat(
+          "expected [HOST]:PORT with a port up to 65535, where 0 lets the system choose one, as in "
+          "10.0.0.2:7099 or :0, not '",
+          text, "'")));
+  if (parsed.ok() && parsed->host.empty()) parsed->host = kAnyHost;
   return parsed;
 }
 

@@ -88,5 +88,19 @@ TEST(RouteFactsTest, HostsAndPortsAreParsed) {
   }
 }
 
+TEST(RouteFactsTest, AnAddressToListenOnMayLeaveOutHostAndPort) {
+  ASSERT_OK_AND_ASSIGN(const HostAndPort all, ParseListenAddress(":0"));
+  EXPECT_EQ(all.host, kAnyHost);
+  EXPECT_EQ(all.port, "0");
+  ASSERT_OK_AND_ASSIGN(const HostAndPort v6, ParseListenAddress("[::]:7099"));
+  EXPECT_EQ(v6.host, "::");
+  EXPECT_EQ(v6.port, "7099");
+  for (const char* wrong : {"", "10.0.0.2", "10.0.0.2:", ":65536", "::1:7099", "[]:1"}) {
+    EXPECT_THAT(ParseListenAddress(wrong),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("[HOST]:PORT")))
+        << wrong;
+  }
+}
+
 }  // namespace
 }  // namespace th::doctor
