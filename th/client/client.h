@@ -157,8 +157,8 @@ class Client {
   std::shared_ptr<Impl> impl_;
 };
 
-// What the memberships of this process have done and do now, and what the process takes, for
-// Prometheus (text format 0.0.4): calls by outcome, stalls by phase, bytes by transport, readers.
+// Returns the metrics of all memberships of this process, and of the process, for Prometheus (text
+// format 0.0.4): calls by outcome, stalls by phase, bytes by transport, readers.
 // docs/operations.md has the metrics. A membership is listed until it is destroyed. The host serves
 // the text wherever it serves its own; tensorhub_worker does so with --http. Costs microseconds a
 // membership; thread-safe.

@@ -112,7 +112,7 @@ class CostsTest : public ::testing::Test {
     return {};
   }
 
-  // Of the group's first rank, whether it holds a version or nothing.
+  // Returns that of the group's first rank, whether it holds a version or nothing.
   StallByPhase StallListedOf(const std::string& group) {
     const CatalogModel model = hub_.List().models.at(0);
     std::vector<CatalogReplica> replicas = model.idle;
