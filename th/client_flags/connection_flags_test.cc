@@ -120,7 +120,7 @@ TEST(ConnectionFlagsTest, AVariableThatIsNoValueIsRefusedByItsName) {
     ADD_FAILURE();
   } catch (const CLI::ValidationError& refused) {
     EXPECT_THAT(refused.what(), HasSubstr("--run"));
-    EXPECT_THAT(refused.what(), HasSubstr("(TH_RUN of the environment, or the file"));
+    EXPECT_THAT(refused.what(), HasSubstr("(TH_RUN of the environment, or the configuration file"));
   }
   EXPECT_EQ(ConnectionOf({"--run", "good"}).run, "good");
 }
