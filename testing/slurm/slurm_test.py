@@ -110,13 +110,15 @@ class Cluster:
             os.environ["TENSORHUB_BIN"] + "/th", *arguments, "--server", "file:%s/address" % self.shared
         )
 
-    def rank_of(self, group: str):
-        """The only rank of a group, as `th describe` has it, with its version; its location as {field: value}."""
+    def replica_of(self, group: str) -> tuple[str, set]:
+        """A group's version, and (host name, connected) of its ranks, as `th describe` has them."""
         described = json.loads(self.th("describe", group, "--json").splitlines()[-1])
         (replica,) = described["replicas"]
-        (rank,) = replica["ranks"]
-        location = dict(field.split("=", 1) for field in rank["location"].split(","))
-        return dict(rank, version=replica["version"], location=location)
+        hosts = {
+            (dict(field.split("=", 1) for field in rank["location"].split(","))["host-name"], rank["connected"])
+            for rank in replica["ranks"]
+        }
+        return replica["version"], hosts
 
     def explain(self) -> str:
         logs = "".join("==== %s\n%s" % (path.name, self.log(path.name)[-3000:]) for path in self.shared.glob("*.log"))
@@ -248,9 +250,8 @@ class SlurmTest(unittest.TestCase):
         until(lambda: old not in dict(processes()), "the old process has ended", self.cluster.explain)
         # Both write into this log, so the server is asked which of them has the new version.
         self.publish("second", "step-2", "trainer-2")
-        until(lambda: "step-2" in self.cluster.rank_of(group)["version"], group + " has step-2", self.cluster.explain)
-        rank = self.cluster.rank_of(group)
-        self.assertEqual((rank["location"]["host-name"], rank["connected"]), (started_last, True))
+        until(lambda: "step-2" in self.cluster.replica_of(group)[0], group + " has step-2", self.cluster.explain)
+        self.assertEqual(self.cluster.replica_of(group)[1], {(started_last, True)})
         self.assertEqual(self.cluster.node_of(self.array_task(0)), started_last)
         worker_on(started_last, group)
 
