@@ -14,8 +14,6 @@
 namespace th::doctor {
 namespace {
 
-bool IsTransient(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
-
 // The other end notices at once that this one has closed, and what was not sent yet is dropped.
 void ResetWhenClosed(int fd) {
   const linger reset = {.l_onoff = 1, .l_linger = 0};

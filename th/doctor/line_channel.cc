@@ -39,8 +39,6 @@ nlohmann::json ParseObject(absl::string_view line) {
   return nlohmann::json(nlohmann::json::value_t::discarded);
 }
 
-bool IsTransient(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
-
 }  // namespace
 
 absl::Status LineChannel::Send(const nlohmann::json& object, absl::Duration timeout) {

@@ -31,7 +31,7 @@ class LineChannel {
   static constexpr absl::Duration kLingerTime = absl::Milliseconds(500);
 
   // `stop_fd` ends every wait once it is readable; -1: there is none. It outlives the channel.
-  explicit LineChannel(Descriptor socket, int stop_fd = -1)
+  explicit LineChannel(stream::Socket socket, int stop_fd = -1)
       : socket_(std::move(socket)), stop_fd_(stop_fd) {}
 
   // Errors of both: DEADLINE_EXCEEDED; UNAVAILABLE when the other end has closed the connection or
@@ -44,7 +44,7 @@ class LineChannel {
   // is reset, and what was sent last is lost.
   void SendLast(const nlohmann::json& object);
 
-  int fd() const { return socket_.get(); }
+  int fd() const { return socket_.fd(); }
   // True once any byte has come.
   bool heard() const { return heard_; }
 
@@ -52,7 +52,7 @@ class LineChannel {
   absl::Status ReceiveMore(const WaitLimit& limit);
   absl::Status NoLine() const;
 
-  Descriptor socket_;
+  stream::Socket socket_;
   const int stop_fd_;
   std::string received_;  // bytes after the last line that was returned
   bool heard_ = false;

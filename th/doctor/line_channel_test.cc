@@ -28,16 +28,16 @@ struct ChannelPair {
   ChannelPair() {
     std::array<int, 2> ends = {-1, -1};
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()), 0);
-    channel_.emplace(Descriptor(ends[0]));
-    other_ = Descriptor(ends[1]);
+    channel_.emplace(stream::Socket(ends[0]));
+    other_ = stream::Socket(ends[1]);
   }
   void Write(const std::string& bytes) {
-    EXPECT_EQ(write(other_.get(), bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
+    EXPECT_EQ(write(other_.fd(), bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
   }
-  void CloseOther() { other_ = Descriptor(); }
+  void CloseOther() { other_ = stream::Socket(); }
 
   std::optional<LineChannel> channel_;
-  Descriptor other_;
+  stream::Socket other_;
 };
 
 class LineChannelTest : public ::testing::Test, protected ChannelPair {};
@@ -112,8 +112,8 @@ TEST_F(LineChannelTest, AnEndThatReadsNothingIsNotWaitedForForever) {
 }
 
 TEST_F(LineChannelTest, TheStopEndsAWait) {
-  const Descriptor stop(eventfd(1, EFD_CLOEXEC));
-  LineChannel stopped(std::move(other_), stop.get());
+  const stream::Socket stop(eventfd(1, EFD_CLOEXEC));
+  LineChannel stopped(std::move(other_), stop.fd());
   EXPECT_THAT(stopped.Receive(kPatience), StatusIs(absl::StatusCode::kCancelled));
 }
 

@@ -32,7 +32,7 @@ absl::StatusOr<std::unique_ptr<PeerAnswers>> PeerAnswers::Start(const HostAndPor
         ": name a numeric address of this host, as in 10.0.0.2:7099, or :7099 for all (ip address "
         "lists them)"));
   }
-  absl::StatusOr<Descriptor> listener = ListenOn(*address, kPeerBacklog);
+  absl::StatusOr<stream::Socket> listener = ListenOn(*address, kPeerBacklog);
   if (!listener.ok()) {
     return absl::UnavailableError(
         absl::StrCat("cannot listen on ", address->ToString(), ": ", listener.status().message(),
@@ -41,29 +41,29 @@ absl::StatusOr<std::unique_ptr<PeerAnswers>> PeerAnswers::Start(const HostAndPor
   return std::unique_ptr<PeerAnswers>(new PeerAnswers(*std::move(listener), std::move(options)));
 }
 
-PeerAnswers::PeerAnswers(Descriptor listener, PeerAnswersOptions options)
+PeerAnswers::PeerAnswers(stream::Socket listener, PeerAnswersOptions options)
     : listener_(std::move(listener)),
       options_(std::move(options)),
       stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       thread_([this] { Answer(); }) {}
 
 PeerAnswers::~PeerAnswers() {
-  eventfd_write(stop_.get(), 1);
+  eventfd_write(stop_.fd(), 1);
   thread_.join();
 }
 
 void PeerAnswers::Answer() {
   pthread_setname_np(pthread_self(), "th-answers");
-  const WaitLimit until_stopped = {.deadline = absl::InfiniteFuture(), .stop_fd = stop_.get()};
-  while (AwaitReady(listener_.get(), POLLIN, until_stopped) == 0) {
-    Descriptor connection = Accept(listener_.get());
-    if (connection.get() < 0) {
-      const WaitLimit retry = {.deadline = MonotonicNow() + kAcceptRetry, .stop_fd = stop_.get()};
+  const WaitLimit until_stopped = {.deadline = absl::InfiniteFuture(), .stop_fd = stop_.fd()};
+  while (AwaitReady(listener_.fd(), POLLIN, until_stopped) == 0) {
+    stream::Socket connection = Accept(listener_.fd());
+    if (connection.fd() < 0) {
+      const WaitLimit retry = {.deadline = MonotonicNow() + kAcceptRetry, .stop_fd = stop_.fd()};
       AwaitReady(/*fd=*/-1, POLLIN, retry);
       continue;
     }
-    const AnsweredPeer peer = AnswerPeer(std::move(connection), listener_.get(), options_.sources,
-                                         options_.limits, stop_.get());
+    const AnsweredPeer peer = AnswerPeer(std::move(connection), listener_.fd(), options_.sources,
+                                         options_.limits, stop_.fd());
     if (peer.spoke && options_.on_peer) options_.on_peer(peer);
   }
 }

@@ -43,16 +43,16 @@ class PeerAnswers {
   PeerAnswers& operator=(const PeerAnswers&) = delete;
 
   // "10.0.0.2:7099", with the port that was chosen.
-  std::string address() const { return LocalEnd(listener_.get()).ToString(); }
-  uint16_t port() const { return LocalEnd(listener_.get()).Port(); }
+  std::string address() const { return LocalEnd(listener_.fd()).ToString(); }
+  uint16_t port() const { return LocalEnd(listener_.fd()).Port(); }
 
  private:
-  PeerAnswers(Descriptor listener, PeerAnswersOptions options);
+  PeerAnswers(stream::Socket listener, PeerAnswersOptions options);
   void Answer();
 
-  const Descriptor listener_;
+  const stream::Socket listener_;
   const PeerAnswersOptions options_;
-  const Descriptor stop_;  // an eventfd: readable once the thread is to end
+  const stream::Socket stop_;  // an eventfd: readable once the thread is to end
   std::thread thread_;
 };
 

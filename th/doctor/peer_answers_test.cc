@@ -43,8 +43,8 @@ class PeerAnswersTest : public ::testing::Test {
 
   LineChannel Connected() {
     const SocketAddress address = *NumericSocketAddress("127.0.0.1", answers_->port());
-    Descriptor socket = MakeTcpSocket(address);
-    EXPECT_EQ(Connect(socket.get(), address, {.deadline = MonotonicNow() + kPatience}), 0);
+    stream::Socket socket = MakeTcpSocket(address);
+    EXPECT_EQ(Connect(socket.fd(), address, {.deadline = MonotonicNow() + kPatience}), 0);
     return LineChannel(std::move(socket));
   }
   // A connection that has been greeted; `token` is that of its session.
@@ -162,16 +162,17 @@ TEST_F(PeerAnswersTest, EachQuestionIsAnsweredABoundedNumberOfTimes) {
 
 TEST_F(PeerAnswersTest, ItConnectsToNoHostButThePeers) {
   Start();
-  const absl::StatusOr<Descriptor> elsewhere = ListenOn(*NumericSocketAddress("127.0.0.2", 0), 1);
+  const absl::StatusOr<stream::Socket> elsewhere =
+      ListenOn(*NumericSocketAddress("127.0.0.2", 0), 1);
   ASSERT_TRUE(elsewhere.ok()) << elsewhere.status();
-  const uint16_t port = LocalEnd(elsewhere->get()).Port();
+  const uint16_t port = LocalEnd(elsewhere->fd()).Port();
   LineChannel channel = Greeted();
   const nlohmann::json answer =
       Ask(channel,
           {{"ask", kAskConnect}, {"port", port}, {"host", "127.0.0.2"}, {"address", "127.0.0.2"}});
   EXPECT_EQ(answer["connected"], false);
   EXPECT_THAT(PeerText(answer, "error"), HasSubstr("refused"));
-  EXPECT_EQ(AwaitReady(elsewhere->get(), POLLIN, {.deadline = MonotonicNow()}), ETIMEDOUT);
+  EXPECT_EQ(AwaitReady(elsewhere->fd(), POLLIN, {.deadline = MonotonicNow()}), ETIMEDOUT);
 }
 
 TEST_F(PeerAnswersTest, APortThatIsNoneIsNotConnectedTo) {
@@ -238,9 +239,9 @@ TEST(PeerAnswersStartTest, AnAddressThatCannotBeListenedOnIsNamedWithAdvice) {
   const auto name = PeerAnswers::Start({"node7.invalid", "7099"}, {});
   EXPECT_TRUE(absl::IsInvalidArgument(name.status()));
   EXPECT_THAT(std::string(name.status().message()), HasSubstr("numeric address"));
-  const absl::StatusOr<Descriptor> taken = ListenOn(*NumericSocketAddress("127.0.0.1", 0), 1);
+  const absl::StatusOr<stream::Socket> taken = ListenOn(*NumericSocketAddress("127.0.0.1", 0), 1);
   ASSERT_TRUE(taken.ok());
-  const uint16_t port = LocalEnd(taken->get()).Port();
+  const uint16_t port = LocalEnd(taken->fd()).Port();
   const auto answers = PeerAnswers::Start({"127.0.0.1", absl::StrCat(port)}, {});
   EXPECT_TRUE(absl::IsUnavailable(answers.status()));
   EXPECT_THAT(std::string(answers.status().message()),

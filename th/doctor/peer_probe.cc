@@ -118,10 +118,10 @@ class PeerProbe {
 
 absl::Status PeerProbe::ConnectForLines() {
   if (address_.size == 0) return absl::NotFoundError("no numeric address");
-  Descriptor socket = MakeTcpSocket(address_);
-  setsockopt(socket.get(), IPPROTO_TCP, TCP_MAXSEG, &kSmallSegmentBytes, sizeof kSmallSegmentBytes);
+  stream::Socket socket = MakeTcpSocket(address_);
+  setsockopt(socket.fd(), IPPROTO_TCP, TCP_MAXSEG, &kSmallSegmentBytes, sizeof kSmallSegmentBytes);
   const int error =
-      Connect(socket.get(), address_, {.deadline = MonotonicNow() + options_.connect_timeout});
+      Connect(socket.fd(), address_, {.deadline = MonotonicNow() + options_.connect_timeout});
   if (error != 0) return absl::NotFoundError(strerror(error));
   channel_.emplace(std::move(socket));
   return absl::OkStatus();
@@ -157,19 +157,19 @@ absl::Status PeerProbe::CompareClocks() {
 absl::Status PeerProbe::TryWayBack() {
   const SocketAddress here = LocalEnd(channel_->fd());
   WayBackFacts way = {.address = here.Host(), .seen_as = seen_as_};
-  const absl::StatusOr<Descriptor> listener = ListenOn(here.WithPort(options_.back_port), 1);
+  const absl::StatusOr<stream::Socket> listener = ListenOn(here.WithPort(options_.back_port), 1);
   if (!listener.ok()) {
     way.error = absl::StrCat("this host cannot listen there: ", listener.status().message());
     facts_.way_back = std::move(way);
     return absl::OkStatus();
   }
-  way.port = LocalEnd(listener->get()).Port();
+  way.port = LocalEnd(listener->fd()).Port();
   TH_ASSIGN_OR_RETURN(const nlohmann::json answer,
                       Ask({{"ask", kAskConnect}, {"port", way.port}}, options_.answer_timeout));
   way.connected = answer.value("connected", nlohmann::json()) == true;
   way.error = PeerText(answer, "error");
   const WaitLimit arrival = {.deadline = MonotonicNow() + kArrivalTime};
-  if (way.connected && AwaitReady(listener->get(), POLLIN, arrival) != 0) {
+  if (way.connected && AwaitReady(listener->fd(), POLLIN, arrival) != 0) {
     way.connected = false;
     way.error = "something else answers there in this host's place";
   }
@@ -195,9 +195,9 @@ absl::Status PeerProbe::MeasureRate(const char* ask, std::optional<RateFacts>* r
 
 // The connection is closed before the peer is asked for its result.
 RateFacts PeerProbe::MoveBulk(bool sends) {
-  Descriptor socket = MakeTcpSocket(address_);
+  stream::Socket socket = MakeTcpSocket(address_);
   const int error =
-      Connect(socket.get(), address_, {.deadline = MonotonicNow() + options_.connect_timeout});
+      Connect(socket.fd(), address_, {.deadline = MonotonicNow() + options_.connect_timeout});
   if (error != 0) return {.error = absl::StrCat("no second connection: ", strerror(error))};
   LineChannel channel(std::move(socket));
   nlohmann::json first = Greeting();

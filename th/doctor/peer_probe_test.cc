@@ -45,24 +45,24 @@ class ScriptedPeer {
   using Script = std::function<void(ScriptedPeer&)>;
 
   explicit ScriptedPeer(Script script) {
-    absl::StatusOr<Descriptor> listener = ListenOn(*NumericSocketAddress("127.0.0.1", 0), 8);
+    absl::StatusOr<stream::Socket> listener = ListenOn(*NumericSocketAddress("127.0.0.1", 0), 8);
     EXPECT_TRUE(listener.ok()) << listener.status();
     listener_ = *std::move(listener);
     thread_ = std::thread([this, script] { script(*this); });
   }
   ~ScriptedPeer() { thread_.join(); }
 
-  Descriptor Next() {
-    EXPECT_EQ(AwaitReady(listener_.get(), POLLIN, {.deadline = MonotonicNow() + kPatience}), 0);
-    return Accept(listener_.get());
+  stream::Socket Next() {
+    EXPECT_EQ(AwaitReady(listener_.fd(), POLLIN, {.deadline = MonotonicNow() + kPatience}), 0);
+    return Accept(listener_.fd());
   }
   PeerTarget target() const {
     return {
-        .name = "the-peer:7099", .address = "127.0.0.1", .port = LocalEnd(listener_.get()).Port()};
+        .name = "the-peer:7099", .address = "127.0.0.1", .port = LocalEnd(listener_.fd()).Port()};
   }
 
  private:
-  Descriptor listener_;
+  stream::Socket listener_;
   std::thread thread_;
 };
 
@@ -219,10 +219,10 @@ TEST(PeerProbeTest, APeerThatClosesInTheMiddleBrokeOff) {
 }
 
 TEST(PeerProbeTest, NobodyAtThePortIsNotReached) {
-  const absl::StatusOr<Descriptor> bound = ListenOn(*NumericSocketAddress("127.0.0.1", 0), 1);
+  const absl::StatusOr<stream::Socket> bound = ListenOn(*NumericSocketAddress("127.0.0.1", 0), 1);
   ASSERT_TRUE(bound.ok());
-  PeerTarget target = {.name = "x", .address = "127.0.0.1", .port = LocalEnd(bound->get()).Port()};
-  shutdown(bound->get(), SHUT_RDWR);  // it listens no more, and keeps the port
+  PeerTarget target = {.name = "x", .address = "127.0.0.1", .port = LocalEnd(bound->fd()).Port()};
+  shutdown(bound->fd(), SHUT_RDWR);  // it listens no more, and keeps the port
   EXPECT_EQ(ProbePeer(target, QuickOptions()).outcome, Outcome::kNotReached);
   target.address = "";
   EXPECT_EQ(ProbePeer(target, QuickOptions()).outcome, Outcome::kNotReached);

@@ -45,10 +45,10 @@ nlohmann::json LastWords(absl::string_view error) {
 // Used once, by one thread.
 class PeerSession {
  public:
-  PeerSession(Descriptor connection, int listener, const AnswerSources& sources,
+  PeerSession(stream::Socket connection, int listener, const AnswerSources& sources,
               const AnswerLimits& limits, int stop_fd)
-      : peer_(RemoteEnd(connection.get())),
-        here_(LocalEnd(connection.get()).Host()),
+      : peer_(RemoteEnd(connection.fd())),
+        here_(LocalEnd(connection.fd()).Host()),
         channel_(std::move(connection), stop_fd),
         listener_(listener),
         sources_(sources),
@@ -155,11 +155,11 @@ nlohmann::json PeerSession::ConnectBack(const nlohmann::json& question) {
     return {{"connected", false}, {"error", "no port was named"}};
   }
   const SocketAddress address = peer_.WithPort(static_cast<uint16_t>(*port));
-  const Descriptor socket = MakeTcpSocket(address);
+  const stream::Socket socket = MakeTcpSocket(address);
   const int error =
-      socket.get() < 0
+      socket.fd() < 0
           ? errno
-          : Connect(socket.get(), address,
+          : Connect(socket.fd(), address,
                     {.deadline = MonotonicNow() + limits_.connect, .stop_fd = stop_fd_});
   if (error == 0) return {{"connected", true}};
   return {{"connected", false}, {"error", strerror(error)}};
@@ -194,10 +194,10 @@ absl::StatusOr<LineChannel> PeerSession::AwaitSecondConnection() {
     if (waited != 0) {
       return absl::UnavailableError(absl::StrCat("no second connection came: ", strerror(waited)));
     }
-    Descriptor accepted = Accept(listener_);
-    if (accepted.get() < 0 && (errno == EAGAIN || errno == ECONNABORTED)) continue;
-    if (accepted.get() < 0) return absl::UnavailableError(strerror(errno));
-    const bool same_host = RemoteEnd(accepted.get()).Host() == peer_.Host();
+    stream::Socket accepted = Accept(listener_);
+    if (accepted.fd() < 0 && (errno == EAGAIN || errno == ECONNABORTED)) continue;
+    if (accepted.fd() < 0) return absl::UnavailableError(strerror(errno));
+    const bool same_host = RemoteEnd(accepted.fd()).Host() == peer_.Host();
     LineChannel channel(std::move(accepted), stop_fd_);
     const absl::StatusOr<nlohmann::json> first = channel.Receive(kTokenTime);
     if (!first.ok()) continue;
@@ -214,7 +214,7 @@ nlohmann::json PeerSession::Checks() {
 
 }  // namespace
 
-AnsweredPeer AnswerPeer(Descriptor connection, int listener, const AnswerSources& sources,
+AnsweredPeer AnswerPeer(stream::Socket connection, int listener, const AnswerSources& sources,
                         const AnswerLimits& limits, int stop_fd) {
   return PeerSession(std::move(connection), listener, sources, limits, stop_fd).Run();
 }

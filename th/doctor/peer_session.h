@@ -47,7 +47,7 @@ struct AnswerSources {
 // Answers the peer at the other end of `connection` until it closes, breaks the protocol, or a
 // limit is reached. `listener` brings its connections for bytes; others that come meanwhile are
 // told to come again. Connects to no address but that of the peer. Takes whatever the peer sends.
-AnsweredPeer AnswerPeer(Descriptor connection, int listener, const AnswerSources& sources,
+AnsweredPeer AnswerPeer(stream::Socket connection, int listener, const AnswerSources& sources,
                         const AnswerLimits& limits, int stop_fd);
 
 }  // namespace th::doctor

@@ -56,14 +56,14 @@ void TryAddress(const addrinfo& found, absl::Duration timeout, RouteFacts* route
   memcpy(&address.storage, found.ai_addr, found.ai_addrlen);
   address.size = found.ai_addrlen;
   route->peer_address = address.Host();
-  const Descriptor socket = MakeTcpSocket(address);
-  const int error = socket.get() < 0
+  const stream::Socket socket = MakeTcpSocket(address);
+  const int error = socket.fd() < 0
                         ? errno
-                        : Connect(socket.get(), address, {.deadline = MonotonicNow() + timeout});
+                        : Connect(socket.fd(), address, {.deadline = MonotonicNow() + timeout});
   if (error == 0) {
     route->outcome = Outcome::kConnected;
     route->error.clear();
-    DescribeConnection(socket.get(), route);
+    DescribeConnection(socket.fd(), route);
   } else {
     route->outcome = OutcomeOf(error);
     route->error = strerror(error);

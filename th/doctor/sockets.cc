@@ -4,7 +4,6 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -40,15 +39,6 @@ SocketAddress EndOf(int fd, int (*ask)(int, sockaddr*, socklen_t*)) {
 }
 
 }  // namespace
-
-Descriptor::~Descriptor() {
-  if (fd_ >= 0) close(fd_);
-}
-
-Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
-  std::swap(fd_, other.fd_);
-  return *this;
-}
 
 std::string SocketAddress::Host() const {
   const std::string host = NumericAddress(get(), size);
@@ -115,11 +105,13 @@ int AwaitReady(int fd, short events, const WaitLimit& limit) {
   }
 }
 
-Descriptor MakeTcpSocket(const SocketAddress& address) {
-  Descriptor made(
+bool IsTransient(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
+
+stream::Socket MakeTcpSocket(const SocketAddress& address) {
+  stream::Socket made(
       socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP));
   const int on = 1;  // lines are short, and each waits for its answer
-  if (made.get() >= 0) setsockopt(made.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  if (made.fd() >= 0) setsockopt(made.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   return made;
 }
 
@@ -128,27 +120,25 @@ int Connect(int fd, const SocketAddress& address, const WaitLimit& limit) {
   if (errno != EINPROGRESS) return errno;
   const int waited = AwaitReady(fd, POLLOUT, limit);
   if (waited != 0) return waited;
-  int error = 0;
-  socklen_t size = sizeof error;
-  return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 ? error : errno;
+  return stream::TakeSocketError(fd);
 }
 
-absl::StatusOr<Descriptor> ListenOn(const SocketAddress& address, int backlog) {
-  Descriptor listener = MakeTcpSocket(address);
+absl::StatusOr<stream::Socket> ListenOn(const SocketAddress& address, int backlog) {
+  stream::Socket listener = MakeTcpSocket(address);
   const int on = 1;
-  if (listener.get() < 0 ||
-      setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
-      bind(listener.get(), address.get(), address.size) != 0 ||
-      listen(listener.get(), backlog) != 0) {
+  if (listener.fd() < 0 ||
+      setsockopt(listener.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
+      bind(listener.fd(), address.get(), address.size) != 0 ||
+      listen(listener.fd(), backlog) != 0) {
     return absl::UnavailableError(strerror(errno));
   }
   return listener;
 }
 
-Descriptor Accept(int listener) {
-  Descriptor accepted(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+stream::Socket Accept(int listener) {
+  stream::Socket accepted(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   const int on = 1;
-  if (accepted.get() >= 0) setsockopt(accepted.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  if (accepted.fd() >= 0) setsockopt(accepted.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   return accepted;
 }
 

@@ -1,7 +1,7 @@
 // TCP sockets whose waits are bounded, as both ends of an examination of a pair use them.
 //
-//   Descriptor socket = MakeTcpSocket(address);
-//   const int error = Connect(socket.get(), address, {.deadline = MonotonicNow() + timeout});
+//   stream::Socket socket = MakeTcpSocket(address);
+//   const int error = Connect(socket.fd(), address, {.deadline = MonotonicNow() + timeout});
 //   if (error != 0) return strerror(error);
 //
 // All sockets are non-blocking. Thread-safe: no function has state of its own.
@@ -13,26 +13,12 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "th/transfer/stream/socket.h"
 
 namespace th::doctor {
-
-// Owns a file descriptor; -1 is none.
-class Descriptor {
- public:
-  Descriptor() = default;
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor();
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept;
-  int get() const { return fd_; }
-
- private:
-  int fd_ = -1;
-};
 
 // The address and port of one end of a connection.
 struct SocketAddress {
@@ -66,14 +52,17 @@ struct WaitLimit {
 // end. 0, ETIMEDOUT, ECANCELED when `stop_fd` became readable, or the errno of the wait.
 int AwaitReady(int fd, short events, const WaitLimit& limit);
 
+// True for an errno after which the same call may do better.
+bool IsTransient(int error);
+
 // A socket of the address's family. It has no descriptor when the system makes none (errno).
-Descriptor MakeTcpSocket(const SocketAddress& address);
+stream::Socket MakeTcpSocket(const SocketAddress& address);
 // 0, or the errno; ETIMEDOUT and ECANCELED as AwaitReady.
 int Connect(int fd, const SocketAddress& address, const WaitLimit& limit);
 // A socket that listens. UNAVAILABLE with the errno's text.
-absl::StatusOr<Descriptor> ListenOn(const SocketAddress& address, int backlog);
+absl::StatusOr<stream::Socket> ListenOn(const SocketAddress& address, int backlog);
 // The next connection, or none with errno.
-Descriptor Accept(int listener);
+stream::Socket Accept(int listener);
 
 }  // namespace th::doctor
 
