@@ -4,9 +4,8 @@
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/time.h"
+#include "th/monitoring/cost_samples.h"
 #include "th/monitoring/prometheus_text.h"
-#include "th/topology/location.h"
 
 namespace th {
 namespace {
@@ -45,10 +44,7 @@ void WriteStall(PrometheusText& out, const Memberships& memberships) {
   constexpr char kName[] = "tensorhub_worker_stall_seconds_total";
   out.Family(kName, "counter", "Seconds waited inside update, receive and unpublish, by phase.");
   for (const MembershipFigures& one : memberships) {
-    for (size_t i = 0; i < kStallPhases; ++i) {
-      out.Sample(kName, LabelsOf(one).With("phase", StallPhaseName(static_cast<StallPhase>(i))),
-                 absl::ToDoubleSeconds(one.stall[i]));
-    }
+    AddStallSamples(out, kName, LabelsOf(one), one.stall);
   }
   constexpr char kUpdate[] = "tensorhub_worker_update_seconds";
   out.Family(kUpdate, "histogram", "Updates and receives that moved, from the call to its end.");
@@ -61,14 +57,7 @@ void WriteReceived(PrometheusText& out, const Memberships& memberships) {
   constexpr char kName[] = "tensorhub_worker_received_bytes_total";
   out.Family(kName, "counter", "Bytes received, by transport, distance and kind of source.");
   for (const MembershipFigures& one : memberships) {
-    for (const ReceivedBytes& received : one.received.received) {
-      out.Sample(kName,
-                 LabelsOf(one)
-                     .With("transport", received.transport)
-                     .With("distance", DistanceName(received.distance))
-                     .With("source", received.publisher ? "publisher" : "relay"),
-                 received.bytes);
-    }
+    AddReceivedSamples(out, kName, LabelsOf(one), one.received.received);
   }
   WriteEach(out, memberships, "tensorhub_worker_unchanged_bytes_total", "counter",
             "Bytes that an update skipped, because the buffer held them already.",
@@ -92,10 +81,7 @@ void WritePassedOver(PrometheusText& out, const Memberships& memberships) {
   out.Family(kName, "counter",
              "Sources that offer this transport and were read over another one, by reason.");
   for (const MembershipFigures& one : memberships) {
-    for (const PassedOver& over : one.received.passed_over) {
-      out.Sample(kName, LabelsOf(one).With("transport", over.transport).With("reason", over.reason),
-                 over.sources);
-    }
+    AddPassedOverSamples(out, kName, LabelsOf(one), one.received.passed_over);
   }
 }
 

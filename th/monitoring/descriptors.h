@@ -35,7 +35,7 @@ absl::StatusOr<RaisedLimit> RaiseDescriptorLimit();
 uint64_t DescriptorLimit();
 // Open now; looks at each of them.
 uint64_t OpenDescriptors();
-// How many of `limit` are reserved, and how many connections the others bear.
+// How many of `limit` are reserved, and the most connections, which take the others.
 constexpr uint64_t ReservedDescriptors(uint64_t limit) {
   return limit / 4 < kReservedDescriptors ? limit / 4 : kReservedDescriptors;
 }

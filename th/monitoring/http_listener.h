@@ -12,8 +12,7 @@
 //
 // Bounded: connections (Options::max_connections; see MakeRoom), the time of each (kHttpDeadline
 // for its request, and for each part of the response that it takes, kHttpLongestResponse in all), a
-// request (kMaxHttpRequestBytes) and what clients
-// have not read (kMaxHttpUnsentBytes).
+// request (kMaxHttpRequestBytes) and what clients have not read (kMaxHttpUnsentBytes).
 #ifndef TH_MONITORING_HTTP_LISTENER_H_
 #define TH_MONITORING_HTTP_LISTENER_H_
 

@@ -94,6 +94,10 @@ absl::StatusOr<ListenAddress> ParseListenAddress(absl::string_view text) {
       "65535 (0: the system chooses)"));
 }
 
+std::string WhyNoListenAddress(const std::string& text) {
+  return std::string(ParseListenAddress(text).status().message());
+}
+
 absl::StatusOr<BoundSocket> BindAndListen(const ListenAddress& address) {
   TH_ASSIGN_OR_RETURN(const AddressList list, LookUp(address));
   return BindTo(*list, address);

@@ -21,6 +21,9 @@ struct ListenAddress {
 // INVALID_ARGUMENT naming the text when it is no HOST:PORT.
 absl::StatusOr<ListenAddress> ParseListenAddress(absl::string_view text);
 
+// The message of that error; empty for a good address. For checks of flags.
+std::string WhyNoListenAddress(const std::string& text);
+
 struct BoundSocket {
   int fd = -1;  // the caller's to close; non-blocking, close-on-exec
   uint16_t port = 0;

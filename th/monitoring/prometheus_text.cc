@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_replace.h"
 #include "absl/time/time.h"
-#include "th/text/utf8.h"
+#include "th/text/clean_text.h"
 
 namespace th {
 namespace {
@@ -13,27 +13,12 @@ namespace {
 // The longest double without an exponent has fewer.
 constexpr size_t kMostDigits = 1100;
 
-std::string AsUtf8(absl::string_view text) {
-  if (IsUtf8(text)) return std::string(text);
-  std::string out;
-  while (!text.empty()) {
-    const absl::string_view before = text;
-    if (TakeCodePoint(text).has_value()) {
-      out.append(before.data(), before.size() - text.size());
-    } else {
-      out.append("\xEF\xBF\xBD");
-      text.remove_prefix(1);
-    }
-  }
-  return out;
-}
-
 }  // namespace
 
 PrometheusLabels PrometheusLabels::With(absl::string_view name, absl::string_view value) const {
   PrometheusLabels more = *this;
-  const std::string quoted =
-      absl::StrReplaceAll(AsUtf8(value), {{"\\", "\\\\"}, {"\"", "\\\""}, {"\n", "\\n"}});
+  const std::string quoted = absl::StrReplaceAll(CleanText(value, std::string::npos),
+                                                 {{"\\", "\\\\"}, {"\"", "\\\""}, {"\n", "\\n"}});
   absl::StrAppend(&more.text_, text_.empty() ? "" : ",", name, "=\"", quoted, "\"");
   return more;
 }

@@ -18,10 +18,6 @@
 namespace th {
 namespace {
 
-std::string CheckAddress(const std::string& text) {
-  return std::string(ParseListenAddress(text).status().message());
-}
-
 // The duration in a flag's text; none where it is below zero, infinite or no duration.
 std::optional<absl::Duration> ParseFlagDuration(const std::string& text) {
   absl::Duration duration;
@@ -89,10 +85,10 @@ CLI::Validator LogLevel() {
 
 void AddFlags(CLI::App& app, ServerFlags& flags) {
   app.add_option("--listen", flags.listen, "Where workers connect; port 0: the system chooses")
-      ->check(CLI::Validator(CheckAddress, "HOST:PORT"))
+      ->check(CLI::Validator(WhyNoListenAddress, "HOST:PORT"))
       ->capture_default_str();
   app.add_option("--http", flags.http, "Where to show status, metrics and health; default: nowhere")
-      ->check(CLI::Validator(CheckAddress, "HOST:PORT"));
+      ->check(CLI::Validator(WhyNoListenAddress, "HOST:PORT"));
   app.add_option("--state-dir", flags.state_dir, "What must survive the server; created if missing")
       ->type_name("DIR")
       ->capture_default_str();

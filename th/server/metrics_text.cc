@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "th/monitoring/cost_samples.h"
 #include "th/monitoring/descriptors.h"
 #include "th/monitoring/prometheus_text.h"
 #include "th/protocol/messages.h"
@@ -195,11 +196,7 @@ void WriteStall(PrometheusText& out, const std::vector<ModelFigures>& figures) {
   constexpr char kName[] = "tensorhub_stall_seconds_total";
   out.Family(kName, "counter", "Seconds that ranks waited inside update and unpublish, by phase.");
   for (const ModelFigures& model : figures) {
-    for (size_t i = 0; i < kStallPhases; ++i) {
-      const auto phase = static_cast<StallPhase>(i);
-      out.Sample(kName, LabelsOf(model.key).With("phase", StallPhaseName(phase)),
-                 absl::ToDoubleSeconds(model.totals.stall_of(phase)));
-    }
+    AddStallSamples(out, kName, LabelsOf(model.key), model.totals.stall);
   }
 }
 
@@ -208,14 +205,7 @@ void WriteReceived(PrometheusText& out, const std::vector<ModelFigures>& figures
   out.Family(kName, "counter",
              "Bytes that updates received, by transport, distance and kind of source.");
   for (const ModelFigures& model : figures) {
-    for (const ReceivedBytes& received : model.totals.fill.received) {
-      out.Sample(kName,
-                 LabelsOf(model.key)
-                     .With("transport", received.transport)
-                     .With("distance", DistanceName(received.distance))
-                     .With("source", received.publisher ? "publisher" : "relay"),
-                 received.bytes);
-    }
+    AddReceivedSamples(out, kName, LabelsOf(model.key), model.totals.fill.received);
   }
 }
 
@@ -224,11 +214,7 @@ void WritePassedOver(PrometheusText& out, const std::vector<ModelFigures>& figur
   out.Family(kName, "counter",
              "Sources that offer this transport and were read over another one, by reason.");
   for (const ModelFigures& model : figures) {
-    for (const PassedOver& one : model.totals.fill.passed_over) {
-      out.Sample(kName,
-                 LabelsOf(model.key).With("transport", one.transport).With("reason", one.reason),
-                 one.sources);
-    }
+    AddPassedOverSamples(out, kName, LabelsOf(model.key), model.totals.fill.passed_over);
   }
 }
 

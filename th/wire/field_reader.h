@@ -27,6 +27,7 @@
 #include "absl/time/time.h"
 #include "th/identifiers/identifiers.h"
 #include "th/proto/tensorhub.pb.h"
+#include "th/text/clean_text.h"
 #include "th/weights/digest.h"
 #include "th/weights/version.h"
 
@@ -124,10 +125,6 @@ class FieldReader {
  private:
   absl::Status status_;
 };
-
-// `text` as valid UTF-8 of at most `max_bytes`: what is not becomes U+FFFD, what is too long is
-// cut.
-std::string CleanText(absl::string_view text, size_t max_bytes);
 
 }  // namespace th
 

@@ -214,12 +214,6 @@ TEST(StatusOnWireTest, MessagesAreCutAndMadeUtf8) {
   EXPECT_EQ(status.message().size(), kMaxProseBytesOnWire);
 }
 
-TEST(CleanTextTest, NeverCutsACodePointInTwo) {
-  EXPECT_EQ(CleanText("a\xc3\xa9", 2), "a");
-  EXPECT_EQ(CleanText("a\xc3\xa9", 3), "a\xc3\xa9");
-  EXPECT_EQ(CleanText("a\xff", 3), "a");
-}
-
 // ---------------------------------------------------------------------------------------------
 // Versions N and N+1 of the protocol
 

@@ -27,11 +27,7 @@ HttpResponse Page(const std::string& path) {
 
 void AddHttpFlag(CLI::App* app, std::string* address) {
   app->add_option("--http", *address, "where to show metrics and health; default: nowhere")
-      ->check(CLI::Validator(
-          [](const std::string& text) {
-            return std::string(ParseListenAddress(text).status().message());
-          },
-          "HOST:PORT"));
+      ->check(CLI::Validator(WhyNoListenAddress, "HOST:PORT"));
 }
 
 absl::StatusOr<std::unique_ptr<HttpListener>> ServeMetrics(const std::string& address) {
