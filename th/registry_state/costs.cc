@@ -81,19 +81,16 @@ absl::Status CheckReceived(const FillCost& cost, uint64_t shard_bytes) {
 // True when nobody waits for what becomes of such a replica: its callers go on with another buffer.
 bool IsMadeBeside(const Replica& replica) { return IsTemporary(replica.role); }
 
-// Adds to the rank's own sum and to its model's.
-void AddStall(Buffer& buffer, StallPhase phase, absl::Duration stall) {
-  if (IsMadeBeside(*buffer.replica)) return;
-  const auto index = static_cast<size_t>(phase);
-  buffer.stall[index] += stall;
-  buffer.replica->group->model->totals.stall[index] += stall;
-}
-// The same for a rank whose worker may be gone, which leaves the model's sum.
+// Adds to the rank's own sum, unless its worker is gone, and to its model's.
 void AddStall(const Replica& replica, Rank rank, StallPhase phase, absl::Duration stall) {
-  const auto found = replica.buffers.find(rank);
-  if (found != replica.buffers.end()) return AddStall(*found->second, phase, stall);
   if (IsMadeBeside(replica)) return;
-  replica.group->model->totals.stall[static_cast<size_t>(phase)] += stall;
+  const auto index = static_cast<size_t>(phase);
+  replica.group->model->totals.stall[index] += stall;
+  const auto found = replica.buffers.find(rank);
+  if (found != replica.buffers.end()) found->second->stall[index] += stall;
+}
+void AddStall(const Buffer& buffer, StallPhase phase, absl::Duration stall) {
+  AddStall(*buffer.replica, RankOf(buffer), phase, stall);
 }
 
 // Records what one rank waited in one operation.
@@ -101,7 +98,7 @@ void RecordStall(const Replica& replica, absl::Duration stall) {
   if (!IsMadeBeside(replica)) replica.group->model->stall_seconds.Record(stall);
 }
 
-void AddUpdate(const RankCost& cost, Buffer& buffer, UpdateParticipant& participant) {
+void AddUpdate(const RankCost& cost, const Buffer& buffer, UpdateParticipant& participant) {
   AddStall(buffer, StallPhase::kResolve, cost.resolve);
   AddStall(buffer, StallPhase::kQueue, cost.queue);
   AddStall(buffer, StallPhase::kTransfer, cost.transfer);
@@ -232,10 +229,10 @@ void CountFailed(Turn& turn, const Replica& replica, const Transaction& transact
     const UpdateParticipant* const update = participant.if_update();
     if (update != nullptr) {
       RecordStall(replica, update->stall + failed);
+      if (!done_at.has_value()) totals.fill.reroutes += update->reroutes;
     } else if (!done_at.has_value()) {  // what a drained rank waited was recorded then
       RecordStall(replica, failed);
     }
-    if (update != nullptr && !done_at.has_value()) totals.fill.reroutes += update->reroutes;
   }
 }
 

@@ -170,21 +170,14 @@ absl::StatusOr<std::optional<GroupUpdate>> Follower::Await(
   }
 }
 
-absl::StatusOr<std::optional<Follower::FirstVersion>> Follower::LookForFirstVersion(
-    std::string* why) {
+absl::StatusOr<Follower::FirstVersion> Follower::FindFirstVersion() {
   const absl::StatusOr<VersionInfo> latest = controller_->Resolve(Latest());
-  if (absl::IsNotFound(latest.status())) {
-    *why = "nothing is published yet";
-    return std::nullopt;
-  }
+  if (absl::IsNotFound(latest.status())) return absl::NotFoundError("nothing is published yet");
   TH_RETURN_IF_ERROR(latest.status());
   TH_ASSIGN_OR_RETURN(const Catalog catalog, controller_->List());
   absl::StatusOr<VersionShards> shards =
       FindVersionShards(catalog, options_.connection.key(), latest->sequence, options_.form);
-  if (!shards.ok()) {
-    *why = std::string(shards.status().message());
-    return std::nullopt;
-  }
+  if (!shards.ok()) return absl::NotFoundError(shards.status().message());
   TH_ASSIGN_OR_RETURN(std::vector<ShardLayout> layouts, FetchLayouts(*controller_, *shards));
   return FirstVersion{.shards = *std::move(shards), .layouts = std::move(layouts)};
 }
@@ -192,14 +185,10 @@ absl::StatusOr<std::optional<Follower::FirstVersion>> Follower::LookForFirstVers
 absl::StatusOr<std::optional<Follower::FirstVersion>> Follower::AwaitFirstVersion() {
   SaidOnce said;
   while (!stop_->requested()) {
-    std::string why;
-    absl::StatusOr<std::optional<FirstVersion>> found = LookForFirstVersion(&why);
+    absl::StatusOr<FirstVersion> found = FindFirstVersion();
     // The server may go, or the version, between two questions.
-    if (!found.ok() && MayPass(found.status())) {
-      why = std::string(found.status().message());
-    } else if (!found.ok() || found->has_value()) {
-      return found;
-    }
+    if (found.ok() || !MayPass(found.status())) return found;
+    const std::string why(found.status().message());
     LOG_IF(INFO, said.IsNew(why)) << "waiting for a version of "
                                   << options_.connection.key().ToString() << " in form "
                                   << options_.form << ": " << why;
@@ -285,12 +274,12 @@ absl::StatusOr<std::string> Follower::Save(const VersionInfo& version) {
       room = CheckCanSave(folder, model_->bytes());
     }
     TH_RETURN_IF_ERROR(room);
-    const absl::Status written =
-        SaveModel(*model_, version, options_.connection.key(), folder, stop_);
-    // Another follower with the same folder may have been first.
-    const bool taken = absl::IsAlreadyExists(written);
-    const absl::StatusOr<bool> same = taken ? IsSaved(*model_, version, folder) : false;
-    if (!same.ok() || !*same) TH_RETURN_IF_ERROR(written);
+    absl::Status written = SaveModel(*model_, version, options_.connection.key(), folder, stop_);
+    if (absl::IsAlreadyExists(written)) {  // another follower with the same folder may be first
+      const absl::StatusOr<bool> same = IsSaved(*model_, version, folder);
+      if (same.ok() && *same) written = absl::OkStatus();
+    }
+    TH_RETURN_IF_ERROR(written);
   }
   held_folder_ = folder;
   LogRemoved(folders_.RemoveOlder(options_.keep, folder),

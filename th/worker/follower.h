@@ -73,8 +73,8 @@ class Follower {
     VersionShards shards;
     std::vector<ShardLayout> layouts;  // of each
   };
-  // Nothing, and the reason in `why`: there is no version to begin with yet.
-  absl::StatusOr<std::optional<FirstVersion>> LookForFirstVersion(std::string* why);
+  // NOT_FOUND saying why: there is no version to begin with yet.
+  absl::StatusOr<FirstVersion> FindFirstVersion();
   // Nothing when it was stopped.
   absl::StatusOr<std::optional<FirstVersion>> AwaitFirstVersion();
   absl::Status JoinAs(FirstVersion first);
