@@ -11,8 +11,8 @@ namespace th {
 
 // Registers a membership, for as long as it lives. ClaimProcess was OK. Thread-safe.
 void RegisterMembership(const std::shared_ptr<SessionDriver>& membership);
-// Those that live, in the order in which they were registered; none in a child of the process that
-// registered them. Thread-safe.
+// Returns those that live, in the order in which they were registered; none in a child of the
+// process that registered them. Thread-safe.
 std::vector<std::shared_ptr<SessionDriver>> LiveMemberships();
 
 }  // namespace th
