@@ -26,7 +26,6 @@ using ::testing::StartsWith;
 using ::th::testing::Message;
 using ::th::testing::Rank;
 using ::th::testing::TestServer;
-using ::th::testing::TestShard;
 using ::th::testing::Worker;
 
 // From now on process_vm_readv fails with EPERM in this thread and in those that it starts.

@@ -10,7 +10,6 @@ namespace th::doctor {
 namespace {
 
 using ::testing::Contains;
-using ::testing::HasSubstr;
 using ::testing::Not;
 
 std::vector<Finding> ThreeFindings() {

@@ -11,7 +11,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using Outcome = PeerFacts::Outcome;
 
 constexpr RateFacts kTenGigabit = {.bytes = 1'175'000'000, .microseconds = 1'000'000};

@@ -16,7 +16,6 @@ namespace th {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 constexpr WorkerId kHolder(7);

@@ -16,7 +16,6 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using ::th::testing::StatusIs;
 
 void Unregister(TestRank& rank) { rank.Say(UnregisterBuffer{rank.buffer}); }

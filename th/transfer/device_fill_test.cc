@@ -25,9 +25,7 @@
 namespace th::testing {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::SizeIs;
 
 constexpr AssignmentId kFirst(1), kSecond(2);
 
