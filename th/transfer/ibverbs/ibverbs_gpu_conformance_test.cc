@@ -63,7 +63,7 @@ class GpuWorld : public ConformanceWorld {
             .site = ""};
   }
   // A thousand take a minute here, and the suite in host memory makes them.
-  size_t many_transfers() const override { return 200; }
+  size_t many_transfers() const override { return 50; }
 
  private:
   const GpuReach reach_;
