@@ -31,12 +31,28 @@ absl::StatusOr<AddressList> LookUp(const ListenAddress& address) {
       getaddrinfo(address.host.c_str(), absl::StrCat(address.port).c_str(), &hints, &found);
   if (error == 0) return AddressList(found, &freeaddrinfo);
   return absl::NotFoundError(
-      absl::StrCat("cannot listen on ", address.ToString(), ": ", gai_strerror(error)));
+      absl::StrCat("cannot listen on ", address.ToString(), ": ", gai_strerror(error),
+                   "; name an address of this host (ip address), or a name that leads to one"));
+}
+
+absl::string_view Remedy(int error) {
+  switch (error) {
+    case EADDRINUSE:
+      return "; choose another port, or 0, or end what listens there (ss -ltnp)";
+    case EADDRNOTAVAIL:
+      return "; this host has no such address; name one of its own (ip address)";
+    case EACCES:
+      return "; choose a port from 1024 up, or give the program CAP_NET_BIND_SERVICE";
+    default:
+      return "";
+  }
 }
 
 absl::Status SystemError(const ListenAddress& address) {
   const int error = errno;
-  return absl::ErrnoToStatus(error, absl::StrCat("cannot listen on ", address.ToString()));
+  const absl::Status status =
+      absl::ErrnoToStatus(error, absl::StrCat("cannot listen on ", address.ToString()));
+  return absl::Status(status.code(), absl::StrCat(status.message(), Remedy(error)));
 }
 
 uint16_t PortOf(int fd) {

@@ -126,15 +126,20 @@ std::vector<CatalogPin> PinsOf(const Model& model, VersionSequence version, absl
   return pins;
 }
 
-// Pinned before a restart, and nobody has announced it since: its number is all that is known.
-void AddForgottenPins(const RegistryState& state, const Model& model, absl::Time now,
-                      CatalogModel* listed) {
-  if (state.adopting) return;  // who holds it may still come back
+// The versions that were pinned before a restart and that nobody has announced since: their numbers
+// are all that is known. None while ranks may come back.
+std::set<VersionSequence> ForgottenPins(const RegistryState& state, const Model& model) {
   std::set<VersionSequence> forgotten;
+  if (state.adopting) return forgotten;
   for (const DurablePin& pin : model.durable.pins) {
     if (!model.versions.contains(pin.version)) forgotten.insert(pin.version);
   }
-  for (const VersionSequence sequence : forgotten) {
+  return forgotten;
+}
+
+void AddForgottenPins(const RegistryState& state, const Model& model, absl::Time now,
+                      CatalogModel* listed) {
+  for (const VersionSequence sequence : ForgottenPins(state, model)) {
     CatalogVersion& version = listed->versions.emplace_back();
     version.info.sequence = sequence;
     version.pins = PinsOf(model, sequence, now);
@@ -247,7 +252,9 @@ std::vector<ModelFigures> ListFigures(const RegistryState& state) {
     groups_left -= one.groups.size();
     for (const auto& [sequence, version] : model.versions) {
       if (version.phase != VersionPhase::kWithdrawn) ++one.versions;
+      one.retained_lost += LostForms(state, version).size();
     }
+    one.retained_lost += ForgottenPins(state, model).size();
     one.replicas["idle"] = 0;
     for (const auto& [name, group] : model.groups) {
       for (const auto& [buffer_name, replica] : group.replicas) ++one.replicas[StateName(replica)];

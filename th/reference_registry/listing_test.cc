@@ -106,10 +106,12 @@ TEST(ListingTest, APinOutlivesTheVersionThatNobodyAnnouncesAfterARestart) {
   EXPECT_EQ(versions[1].info.sequence, VersionSequence::Of(Epoch(1), 1));
   EXPECT_THAT(versions[1].pins, ElementsAre(CatalogPin{"eval"}));
   EXPECT_THAT(versions[1].lost_forms, ElementsAre(""));
+  EXPECT_EQ(hub.registry().Figures().at(0).retained_lost, 1u);
   EXPECT_THAT(versions[1].replicas, IsEmpty());
   EXPECT_FALSE(versions[1].published);
   ASSERT_OK(hub.Command({"go", ReleasePin{VersionSequence::Of(Epoch(1), 1), "eval"}}).status);
   EXPECT_EQ(listed().size(), 1u);
+  EXPECT_EQ(hub.registry().Figures().at(0).retained_lost, 0u);
 }
 
 TEST(ListingTest, MarksWhatARetentionPolicyWasToKeepAndNobodyHas) {
@@ -117,10 +119,13 @@ TEST(ListingTest, MarksWhatARetentionPolicyWasToKeepAndNobodyHas) {
   ASSERT_OK(hub.Command({"keep", SetRetention{.keep_latest = 1}}).status);
   TestRank trainer = Trainer(hub, "step-1");
   const auto lost = [&] { return hub.List().models.at(0).versions.at(0).lost_forms; };
+  const auto count = [&] { return hub.registry().Figures().at(0).retained_lost; };
   EXPECT_THAT(lost(), IsEmpty());
+  EXPECT_EQ(count(), 0u);
   trainer.Unpublish();
   trainer.Done();
   EXPECT_THAT(lost(), ElementsAre(kDefaultForm));
+  EXPECT_EQ(count(), 1u);
   TestRank again(hub, "trainer-2", 0, 1);
   again.JoinAndRegister();
   again.Publish("step-2");
@@ -129,6 +134,7 @@ TEST(ListingTest, MarksWhatARetentionPolicyWasToKeepAndNobodyHas) {
   ASSERT_EQ(versions.size(), 2u);
   EXPECT_THAT(versions[0].lost_forms, IsEmpty());
   EXPECT_THAT(versions[1].lost_forms, IsEmpty()) << "a newer one is kept in its place";
+  EXPECT_EQ(count(), 0u);
 }
 
 TEST(ListingTest, MarksTheFormThatIsLost) {

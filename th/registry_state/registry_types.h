@@ -181,6 +181,7 @@ inline constexpr size_t kMaxGroupFigures = 4'096;
 struct ModelFigures {
   ModelKey key;
   uint64_t versions = 0;                     // withdrawn ones left out
+  uint64_t retained_lost = 0;                // retained ones that nobody has, each form of them
   std::map<std::string, uint64_t> replicas;  // by CatalogReplica::state, "idle" among them
   ModelTotals totals;
   SecondsHistogram update_seconds;  // of group updates that moved, from the first rank's call

@@ -97,6 +97,11 @@ void WriteModels(PrometheusText& out, const std::vector<ModelFigures>& figures) 
   for (const ModelFigures& model : figures) {
     out.Sample("tensorhub_versions", LabelsOf(model.key), model.versions);
   }
+  out.Family("tensorhub_retained_versions_lost", "gauge",
+             "Pinned or retained versions, in a form, that nobody holds or receives now.");
+  for (const ModelFigures& model : figures) {
+    out.Sample("tensorhub_retained_versions_lost", LabelsOf(model.key), model.retained_lost);
+  }
   out.Family("tensorhub_replicas", "gauge", "Groups by what they do with a version.");
   for (const ModelFigures& model : figures) {
     for (const auto& [state, count] : model.replicas) {

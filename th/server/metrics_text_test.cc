@@ -60,6 +60,7 @@ StatusSnapshot Sample() {
                                     .what = "<b>8</b>"});
   snapshot.figures.push_back({.key = model.key,
                               .versions = 1,
+                              .retained_lost = 2,
                               .replicas = {{"filling", 1}, {"idle", 1}, {"published", 1}},
                               .totals = SampleTotals()});
   return snapshot;
@@ -67,9 +68,11 @@ StatusSnapshot Sample() {
 
 TEST(MetricsTest, GaugesAndCountersAreThere) {
   const std::string text = RenderMetrics(Sample(), ServerMetrics());
-  EXPECT_THAT(text, AllOf(HasSubstr("\ntensorhub_epoch 3\n"), HasSubstr("\ntensorhub_workers 5\n"),
-                          HasSubstr("\ntensorhub_joins_total 6\n"),
-                          HasSubstr("\ntensorhub_uptime_seconds 90.5\n")));
+  EXPECT_THAT(
+      text, AllOf(HasSubstr("\ntensorhub_epoch 3\n"), HasSubstr("\ntensorhub_workers 5\n"),
+                  HasSubstr("\ntensorhub_joins_total 6\n"),
+                  HasSubstr("\ntensorhub_retained_versions_lost{run=\"r\\\"1\",model=\"<m>\"} 2\n"),
+                  HasSubstr("\ntensorhub_uptime_seconds 90.5\n")));
 }
 
 TEST(MetricsTest, LabelsAreEscapedAndWithdrawnVersionsLeftOut) {
