@@ -160,6 +160,14 @@ absl::Status VirtualHosts::Restore(size_t host) {
   return Run(ip_, switch_, {absl::StrCat("link set ", PortOf(host), " up")});
 }
 
+absl::Status VirtualHosts::DropPacketsOver(size_t host, uint32_t bytes) {
+  // Several segments that the kernel hands on as one pass any MTU.
+  for (const NetworkNamespace& each : hosts_) {
+    TH_RETURN_IF_ERROR(Run(ip_, each, {absl::StrCat("link set ", kInterface, " gso_max_segs 1")}));
+  }
+  return Run(ip_, switch_, {absl::StrCat("link set ", PortOf(host), " mtu ", bytes)});
+}
+
 absl::Status VirtualHosts::Run(const std::string& tool, const NetworkNamespace& where,
                                const std::vector<std::string>& lines) const {
   const std::string log = absl::StrCat(options_.folder, "/", kLog);

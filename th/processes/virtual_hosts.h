@@ -65,6 +65,9 @@ class VirtualHosts {
   // No packet passes any more and the host's interface has no carrier; connections hear nothing.
   absl::Status Cut(size_t host);
   absl::Status Restore(size_t host);
+  // The switch drops packets of more than `bytes` to and from `host` without a word from now on, as
+  // a tunnel or a switch with a smaller MTU does. Small packets pass.
+  absl::Status DropPacketsOver(size_t host, uint32_t bytes);
 
  private:
   VirtualHosts(Options options, NetworkNamespace switch_namespace)
