@@ -50,6 +50,11 @@ class Processes:
 
         return until(found, "%s says '%s'" % (process.name, pattern), self.logs)
 
+    def end_at_cleanup(self, process: subprocess.Popen) -> None:
+        """SIGTERM at the end of the test, before the SIGKILL that all get."""
+        self._test.addCleanup(process.wait, timeout=PATIENCE_S)
+        self._test.addCleanup(process.terminate)
+
     def end(self, process: subprocess.Popen) -> None:
         """SIGTERM, after which it ends with status 0."""
         process.send_signal(signal.SIGTERM)

@@ -226,6 +226,134 @@ class SystemdTest(unittest.TestCase):
         run_server_and_follower(self, server, command_line(FOLLOW_UNIT, {}), TH_RUN="r1", TH_MODEL="qwen3")
 
 
+class SystemdMachine:
+    """systemd as the first process of namespaces that end with the test, with our units and programs in it."""
+
+    SCRIPT = ROOT / "testing" / "deployment" / "systemd_machine"
+
+    def __init__(self, test: unittest.TestCase) -> None:
+        self.processes = Processes(test, "systemd-")
+        self.folder = self.processes.folder
+        for name in ("etc/systemd/system", "etc/tensorhub", "usr/bin"):
+            (self.folder / name).mkdir(parents=True)
+        for unit in UNITS:
+            shutil.copy(unit, self.folder / "etc/systemd/system")
+        for name in ("tensorhub_server", "tensorhub_worker"):
+            shutil.copy(program(name), self.folder / "usr/bin")
+        shutil.copy(UNITS[SERVER_UNIT], self.folder / "etc/tensorhub")
+
+    def boot(self) -> None:
+        machine = self.processes.start("machine", str(self.SCRIPT), "boot", str(self.folder))
+
+        def is_up():
+            if machine.poll() is not None:
+                raise AssertionError("systemd did not start\n%s" % self.processes.logs())
+            return self.run("systemctl", "is-system-running", may_fail=True).strip() == "running"
+
+        until(is_up, "systemd is up", self.explain)
+        # Killed, it would leave its namespaces behind.
+        self.processes.end_at_cleanup(machine)
+
+    def run(self, *command: str, may_fail: bool = False) -> str:
+        """Its output."""
+        done = subprocess.run(
+            [str(self.SCRIPT), "run", str(self.folder), *command],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        if done.returncode != 0 and not may_fail:
+            raise AssertionError("%s: %s\n%s" % (" ".join(command), done.stderr, self.explain()))
+        return done.stdout
+
+    def state(self, unit: str):
+        """Properties of a unit, as systemd has them."""
+        names = "--property=ActiveState,SubState,Result,ExecMainStatus,NRestarts"
+        return dict(line.split("=", 1) for line in self.run("systemctl", "show", names, unit).splitlines())
+
+    def await_state(self, unit: str, **wanted: str) -> None:
+        until(lambda: wanted.items() <= self.state(unit).items(), "%s is %s" % (unit, wanted), self.explain)
+
+    def get(self, path: str) -> str:
+        """The answer of the server's HTTP port; empty while there is none."""
+        ask = "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1], timeout=10).read().decode())"
+        return self.run("/usr/bin/python3", "-c", ask, "http://127.0.0.1:7078" + path, may_fail=True)
+
+    def has_file(self, pattern: str) -> bool:
+        return bool(self.run("/bin/sh", "-c", "ls -d %s" % pattern, may_fail=True))
+
+    def explain(self) -> str:
+        return self.run("journalctl", "--no-pager", "--lines=60", may_fail=True)
+
+
+class RunningSystemdTest(unittest.TestCase):
+    FOLLOWERS = [INSTANCE, "second"]
+
+    def setUp(self):
+        if os.geteuid() != 0:
+            self.skipTest("systemd in namespaces needs root")
+        self.machine = SystemdMachine(self)
+        own = "TH_SERVER=127.0.0.1:7077\nTH_RUN=r1\nTH_MODEL=qwen3\n"
+        for name in self.FOLLOWERS:
+            into = "TENSORHUB_FOLLOW_OPTIONS=--keep=2 --into=/var/lib/tensorhub-follow/%s\n" % name
+            (self.machine.folder / "etc/tensorhub" / (name + ".env")).write_text(own + into)
+        write_checkpoint(self.machine.folder / "usr/checkpoint")
+        self.machine.boot()
+
+    def publish(self, label: str) -> None:
+        """A publisher in a unit of its own, until stop_publishing."""
+        self.machine.run(
+            "systemd-run",
+            "--unit=publisher",
+            "--property=Environment=TH_SERVER=127.0.0.1:7077 TH_RUN=r1 TH_MODEL=qwen3",
+            "/usr/bin/tensorhub_worker",
+            "publish",
+            "--dir=/usr/checkpoint",
+            "--label=" + label,
+        )
+
+    def await_version(self, follower: str, label: str) -> None:
+        files = "/var/lib/tensorhub-follow/%s/*%s*/model.safetensors" % (follower, label)
+        until(lambda: self.machine.has_file(files), "%s has %s" % (follower, label), self.machine.explain)
+
+    def test_server_and_followers_start_start_again_and_stop(self):
+        machine = self.machine
+        server, first, second = "tensorhub-server", *("tensorhub-follow@" + name for name in self.FOLLOWERS)
+        machine.run("systemctl", "start", server, first)
+        until(lambda: machine.get("/healthz"), "the server is healthy", machine.explain)
+        self.publish("step-1")
+        self.await_version(INSTANCE, "step-1")
+        self.assertIn('"kind":"published"', machine.run("cat", "/var/log/tensorhub/events"))
+
+        # A follower alone has the version now. Of its user and host, another one reads its memory.
+        machine.run("systemctl", "stop", "publisher")
+        machine.run("systemctl", "start", second)
+        self.await_version("second", "step-1")
+        self.assertRegex(machine.get("/metrics"), r'tensorhub_received_bytes_total\{[^}]*transport="same_host"[^}]*\} [1-9]')
+
+        machine.run("systemctl", "kill", "--signal=SIGKILL", server)
+        machine.await_state(server, ActiveState="active", NRestarts="1")
+        self.publish("step-2")
+        for name in self.FOLLOWERS:
+            self.await_version(name, "step-2")
+        self.assertEqual(machine.state(first)["NRestarts"], "0")
+
+        # Each follower keeps serving until its notice is over.
+        machine.run("systemctl", "stop", first, second)
+        machine.run("systemctl", "stop", server)
+        for unit in (first, second, server):
+            found = machine.state(unit)
+            self.assertEqual((found["ActiveState"], found["Result"], found["ExecMainStatus"]), ("inactive", "success", "0"))
+
+    def test_a_wrong_flag_is_not_tried_again(self):
+        self.machine.run("/bin/sh", "-c", "echo TENSORHUB_SERVER_OPTIONS=--nonsense >>/etc/tensorhub/tensorhub-server.env")
+        self.machine.run("systemctl", "start", "tensorhub-server", may_fail=True)
+        self.machine.await_state("tensorhub-server", ActiveState="failed", ExecMainStatus="2", NRestarts="0")
+        self.assertIn("nonsense", self.machine.explain())
+
+
 # ---- Kubernetes ----------------------------------------------------------------------------------------------------
 
 
@@ -314,8 +442,9 @@ class KubernetesTest(unittest.TestCase):
         self.assertEqual(container_environment("follower.yaml")["TH_SERVER"], address)
 
     def test_every_probe_asks_for_health(self):
-        for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
-            self.assertEqual(container("server.yaml")[probe]["httpGet"], {"path": "/healthz", "port": "http"})
+        # A server that has no more files for connections is live: a restart would drop those that it has.
+        for probe, path in {"startupProbe": "/healthz", "readinessProbe": "/healthz", "livenessProbe": "/livez"}.items():
+            self.assertEqual(container("server.yaml")[probe]["httpGet"], {"path": path, "port": "http"})
 
     def test_there_is_one_server_and_its_state_is_on_a_volume(self):
         spec = manifests("server.yaml")["StatefulSet"]["spec"]
