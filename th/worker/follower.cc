@@ -117,8 +117,13 @@ absl::Status Follower::Judge(const absl::Status& failed) {
   if (could_not_save_) return failed;
   TH_RETURN_IF_ERROR(readers_->membership());
   if (!MayPass(failed) && !(holds_one() && IsOfOneVersion(failed))) return failed;
+  if (absl::IsInvalidArgument(failed)) misfit_ = named_;
   LOG_IF(WARNING, said_.IsNew(failed.message()))
-      << (holds_one() ? "serves what it holds and will try again: " : "will try again: ")
+      << (misfit_.has_value()
+              ? "serves what it holds, and waits for a version with the same shards; a follower "
+                "that is started again takes the others: "
+          : holds_one() ? "serves what it holds and will try again: "
+                        : "will try again: ")
       << failed.message();
   return absl::OkStatus();
 }
@@ -186,8 +191,11 @@ absl::StatusOr<std::optional<Follower::FirstVersion>> Follower::AwaitFirstVersio
   SaidOnce said;
   while (!stop_->requested()) {
     absl::StatusOr<FirstVersion> found = FindFirstVersion();
-    // The server may go, or the version, between two questions.
-    if (found.ok() || !MayPass(found.status())) return found;
+    // The server may go, or the version, between two questions; or all followers of a fleet ask at
+    // once, and the server answers so many and no more.
+    if (found.ok() || !(MayPass(found.status()) || absl::IsResourceExhausted(found.status()))) {
+      return found;
+    }
     const std::string why(found.status().message());
     LOG_IF(INFO, said.IsNew(why)) << "waiting for a version of "
                                   << options_.connection.key().ToString() << " in form "
@@ -234,9 +242,21 @@ absl::StatusOr<std::optional<GroupUpdate>> Follower::MoveIn() {
   return Await(moved_in);
 }
 
+absl::StatusOr<bool> Follower::IsStillMisfit() {
+  if (!misfit_.has_value()) return false;
+  const absl::StatusOr<VersionInfo> latest = controller_->Resolve(Latest(), kListTimeout);
+  if (absl::IsNotFound(latest.status())) return true;
+  TH_RETURN_IF_ERROR(latest.status());
+  named_ = latest->sequence;
+  return named_ == misfit_;
+}
+
 absl::Status Follower::FollowOnce(const std::function<void(const FollowedVersion&)>& on_version) {
+  TH_ASSIGN_OR_RETURN(const bool misfit, IsStillMisfit());
+  if (misfit) return absl::OkStatus();
   const absl::Time begin = absl::Now();
   TH_ASSIGN_OR_RETURN(const std::optional<GroupUpdate> update, Receive());
+  misfit_.reset();
   if (!update) return absl::OkStatus();
   absl::Duration pause = update->longest_stall();
   if (options_.stage) {

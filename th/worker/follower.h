@@ -77,6 +77,9 @@ class Follower {
   absl::StatusOr<FirstVersion> FindFirstVersion();
   // Nothing when it was stopped.
   absl::StatusOr<std::optional<FirstVersion>> AwaitFirstVersion();
+  // True while the latest version is the one that was refused for its shards: to try it again would
+  // be a failed operation in the server's memory of events, again and again.
+  absl::StatusOr<bool> IsStillMisfit();
   absl::Status JoinAs(FirstVersion first);
   absl::Status FollowOnce(const std::function<void(const FollowedVersion&)>& on_version);
   // Into the buffers, or beside them if it stages: the latest version, if there is another than the
@@ -110,6 +113,8 @@ class Follower {
   bool server_away_ = false;
   SaidOnce said_;
   SaidOnce said_not_available_;
+  VersionSequence named_;                  // the latest version when it was last asked for by name
+  std::optional<VersionSequence> misfit_;  // of `named_` before the try that was refused
 };
 
 }  // namespace th

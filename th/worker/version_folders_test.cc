@@ -90,6 +90,17 @@ TEST_F(VersionFoldersTest, WhatIsAnotherModelsOrHasOtherFilesStays) {
   EXPECT_THAT(folders_.RemoveOlder(1, At(4)), IsEmpty());
 }
 
+TEST_F(VersionFoldersTest, WhatAnotherFollowerWritesStaysAndPushesNothingOut) {
+  Save(1);
+  Save(2);
+  Save(3);
+  const std::string unfinished = At(3) + ".unfinished-a1b2c3";  // all its files are there already
+  fs::rename(At(3), unfinished);
+  EXPECT_THAT(folders_.RemoveOlder(2, At(2)), IsEmpty());
+  EXPECT_TRUE(fs::exists(unfinished));
+  EXPECT_TRUE(fs::exists(At(1)));
+}
+
 TEST_F(VersionFoldersTest, LeftoversOfVersionsGoAndNoOthers) {
   const std::string left = At(1) + ".unfinished-a1b2c3", other = into_ + "/x.unfinished-a1b2c3";
   fs::create_directory(left);
