@@ -30,6 +30,8 @@ namespace {
 
 // How often it looks whether it is still a member, and whether it is to stop sealing.
 constexpr absl::Duration kMembershipPoll = absl::Milliseconds(500);
+// A wait for checksums that is this long is said once.
+constexpr absl::Duration kLateSeal = absl::Minutes(1);
 constexpr absl::Duration kStopPoll = absl::Milliseconds(50);
 
 struct PublishFlags {
@@ -118,15 +120,19 @@ std::optional<absl::StatusOr<VersionInfo>> Publish(const PublishFlags& flags,
   return version;
 }
 
-// OK once sealed or when a stop is requested: sums of a large shard take minutes.
-absl::Status AwaitSealed(Publisher& publisher, absl::Duration timeout, const StopSignals& stop) {
-  const absl::Time deadline = MonotonicNow() + timeout;
-  for (;;) {
+// OK once sealed or when a stop is requested. Sums of a large shard take minutes, and the server
+// may be away for as long: readers may have come already, so what is published is held meanwhile.
+absl::Status AwaitSealed(Publisher& publisher, const StopSignals& stop) {
+  const absl::Time late = MonotonicNow() + kLateSeal;
+  for (bool said = false;;) {
     const absl::Status sealed = publisher.AwaitSealed(kStopPoll);
     if (stop.requested() || !absl::IsDeadlineExceeded(sealed)) {
       return stop.requested() ? absl::OkStatus() : sealed;
     }
-    if (MonotonicNow() > deadline) return sealed;
+    if (said || MonotonicNow() < late) continue;
+    said = true;
+    LOG(WARNING) << "published, and the server has no checksums of it after " << kLateSeal
+                 << ": it is away, or they take long; readers end when it has them";
   }
 }
 
@@ -147,7 +153,7 @@ ExitStatus PublishAndHold(const PublishFlags& flags, const Attributes& attribute
     absl::Status ended = version->status();
     if (ended.ok()) {
       failed = ExitStatus::kFailed;
-      ended = AwaitSealed(publisher, flags.timeout, stop);
+      ended = AwaitSealed(publisher, stop);
       if (ended.ok() && !stop.requested()) {
         // For scripts: the one line of stdout for each time that it is published.
         std::cout << "published " << flags.connection.key().ToString()
