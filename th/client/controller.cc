@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/notification.h"
@@ -28,6 +29,8 @@ using Stub = pb::ReferenceServer::Stub;
 // A call that meets a server in the middle of a restart is made again, at most this often. All
 // calls may be repeated: those that change something carry an idempotency key.
 constexpr int kMaxAttempts = 5;
+// How gRPC's own message begins where a call has met its deadline.
+constexpr absl::string_view kNoAnswer = "Deadline Exceeded";
 constexpr absl::Duration kBetweenAttempts = absl::Milliseconds(100);
 // For a command, or a wait whose time is the server's to keep.
 constexpr absl::Duration kCommandTimeout = absl::Seconds(30);
@@ -116,6 +119,11 @@ absl::StatusOr<Response> Controller::Impl::Attempt(Method<Request, Response> met
     return absl::UnimplementedError(
         absl::StrCat("what answers at ", options.server,
                      " is no reference server of this version: ", status.message()));
+  }
+  if (absl::IsDeadlineExceeded(status) && absl::StartsWith(status.message(), kNoAnswer)) {
+    return absl::UnavailableError(
+        absl::StrCat("the reference server at ", options.server, " has not answered within ",
+                     absl::FormatDuration(timeout), "; a command may have taken effect, once"));
   }
   TH_RETURN_IF_ERROR(status);
   return std::move(exchange->response);
@@ -210,11 +218,21 @@ absl::StatusOr<VersionInfo> Controller::Resolve(VersionSelector version, absl::D
 }
 
 absl::StatusOr<VersionInfo> Controller::WaitFor(VersionSelector version, absl::Duration timeout) {
-  WaitQuery query{Hello(), impl_->key(), std::move(version), {}, timeout};
-  TH_ASSIGN_OR_RETURN(const pb::ResolveResponse response,
-                      (impl_->Ask<pb::WaitVersionRequest, pb::ResolveResponse>(
-                          &Stub::async::WaitVersion, ToProto(query), timeout + kWaitGrace)));
-  return FromProto(response.version());
+  const absl::Time deadline = MonotonicNow() + timeout;
+  for (;;) {
+    const absl::Duration left = std::max(deadline - MonotonicNow(), absl::ZeroDuration());
+    const WaitQuery query{Hello(), impl_->key(), version, {}, left};
+    const absl::StatusOr<pb::ResolveResponse> response =
+        impl_->Ask<pb::WaitVersionRequest, pb::ResolveResponse>(&Stub::async::WaitVersion,
+                                                                ToProto(query), left + kWaitGrace);
+    if (response.ok()) return FromProto(response->version());
+    if (!absl::IsDeadlineExceeded(response.status())) return response.status();
+    // The server bounds one call; the rest of the time is asked for again.
+    if (MonotonicNow() < deadline) continue;
+    return absl::DeadlineExceededError(absl::StrCat("no version ", ToString(version), " of ",
+                                                    impl_->key().ToString(), " within ",
+                                                    absl::FormatDuration(timeout)));
+  }
 }
 
 absl::StatusOr<AppliedResult> Controller::WaitApplied(VersionSelector version,
@@ -229,10 +247,10 @@ absl::StatusOr<AppliedResult> Controller::WaitApplied(VersionSelector version,
     const absl::StatusOr<Catalog> catalog =
         List(std::max(deadline - MonotonicNow(), absl::ZeroDuration()) + kWaitGrace);
     const bool is_over = MonotonicNow() >= deadline;
-    // A server that restarts is asked again.
-    if (!catalog.ok() && (is_over || !absl::IsUnavailable(catalog.status()))) {
-      return catalog.status();
-    }
+    // A server that restarts, or has too many calls just now, is asked again.
+    const bool may_pass =
+        absl::IsUnavailable(catalog.status()) || absl::IsResourceExhausted(catalog.status());
+    if (!catalog.ok() && (is_over || !may_pass)) return catalog.status();
     if (catalog.ok()) {
       AppliedResult result = FindApplied(FindModel(*catalog, impl_->key()), found, groups);
       if (result.all() || is_over) return result;

@@ -30,7 +30,7 @@ char ByteAt(uint64_t seed, size_t storage, size_t offset) {
 
 }  // namespace
 
-TestServer::TestServer() : state_dir_(NewStateDir()) { Start(); }
+TestServer::TestServer(CallLimits calls) : state_dir_(NewStateDir()), calls_(calls) { Start(); }
 
 TestServer::~TestServer() = default;
 
@@ -42,6 +42,7 @@ void TestServer::Start() {
   ServerOptions options;
   options.listen = address_;
   options.store = *std::move(store);
+  options.calls = calls_;
   options.shutdown_grace = absl::Milliseconds(200);
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(std::move(options));
   ASSERT_TRUE(server.ok()) << server.status();

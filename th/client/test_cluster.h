@@ -19,7 +19,7 @@ inline constexpr absl::Duration kPatience = absl::Seconds(30);
 // A server on loopback, at a port of the system's choice.
 class TestServer {
  public:
-  TestServer();
+  explicit TestServer(CallLimits calls = {});
   ~TestServer();
 
   const std::string& address() const { return address_; }
@@ -29,6 +29,7 @@ class TestServer {
 
  private:
   const std::string state_dir_;
+  const CallLimits calls_;
   std::string address_ = "127.0.0.1:0";
   std::unique_ptr<Server> server_;
 };

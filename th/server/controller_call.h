@@ -12,6 +12,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "google/protobuf/message_lite.h"
 #include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/grpcpp.h"
@@ -25,6 +26,8 @@ namespace th {
 struct CallLimits {
   size_t max_open = kMaxPendingQuestions + kMaxWaits;  // from the request until the answer is sent
   size_t max_answer_bytes = size_t{512} << 20;         // of all answers that have not been sent
+  // A controller waits for a version no longer than this at a time; one that has longer asks again.
+  absl::Duration longest_wait = absl::Minutes(10);
 };
 
 // The calls of all controllers. Thread-safe.

@@ -78,7 +78,10 @@ void ControllerService::AskLoop(absl::string_view method, Work work) {
 
 ControllerService::ControllerService(RegistryLoop* loop, ServerMetrics* metrics,
                                      ProtocolHello hello, CallLimits limits)
-    : loop_(loop), hello_(std::move(hello)), open_calls_(limits, metrics) {
+    : loop_(loop),
+      hello_(std::move(hello)),
+      longest_wait_(limits.longest_wait),
+      open_calls_(limits, metrics) {
   AskLoop<pb::ListRequest>(
       "List", [](const ListQuery& query, RegistryTurn& turn) -> absl::StatusOr<pb::Catalog> {
         Catalog catalog = turn.registry.List(query.run, query.model, turn.now);
@@ -140,7 +143,7 @@ void ControllerService::ServeWaits() {
         loop_->Wait({.key = std::move(query.key),
                      .selector = std::move(query.selector),
                      .after = query.after,
-                     .timeout = std::min(query.timeout, kMaxWaitForVersion),
+                     .timeout = std::min(query.timeout, longest_wait_),
                      .done = [&call](absl::StatusOr<VersionInfo> version) {
                        if (!version.ok()) return call.Fail(version.status());
                        call.Answer(ToResponse(*version));

@@ -19,9 +19,6 @@
 
 namespace th {
 
-// A controller waits for a version no longer than this at a time; longer ones ask again.
-inline constexpr absl::Duration kMaxWaitForVersion = absl::Minutes(10);
-
 // Thread-safe. `loop` and `metrics` outlive the gRPC server that it is registered with.
 class ControllerService final : public grpc::CallbackGenericService {
  public:
@@ -46,6 +43,7 @@ class ControllerService final : public grpc::CallbackGenericService {
 
   RegistryLoop* const loop_;
   const ProtocolHello hello_;
+  const absl::Duration longest_wait_;
   OpenCalls open_calls_;
   absl::flat_hash_map<std::string, ControllerCall::Handler> handlers_;  // by the method's full name
 };
