@@ -116,12 +116,14 @@ std::string InFlags(absl::string_view text) {
   return reported;
 }
 
-// The same check of a flag that may come from the environment or a file (config_file.h): whoever
-// gave no flag is told where the value comes from.
-CLI::Validator OrOf(const std::string& variable, CLI::Validator check) {
+// The same check of a flag of `app` that may come from the environment or a file (config_file.h).
+// Whoever gave no flag is told where the value comes from. A command that is not called has no
+// value to check, though the library has it take the variable.
+CLI::Validator OrOf(const CLI::App* app, const std::string& variable, CLI::Validator check) {
   const std::string shown = check.get_description();
   return CLI::Validator(
-      [variable, check = std::move(check)](std::string& text) {
+      [app, variable, check = std::move(check)](std::string& text) {
+        if (app->get_parent() != nullptr && !app->parsed()) return std::string();
         std::string why = check(text);
         const char* const set = std::getenv(variable.c_str());
         if (!why.empty() && set != nullptr && set == text) {
@@ -149,15 +151,15 @@ void AddConnectionFlags(CLI::App* app, ConnectionFlags* flags) {
                   "HOST:PORT of the reference server, several of one cluster with commas, or "
                   "file:PATH of a file with them, as tensorhub_server --address-file writes it")
       ->envname("TH_SERVER")
-      ->check(OrOf("TH_SERVER", IsServerList()))
+      ->check(OrOf(app, "TH_SERVER", IsServerList()))
       ->capture_default_str();
   app->add_option("--run", flags->run, "the run that the model belongs to")
       ->envname("TH_RUN")
-      ->check(OrOf("TH_RUN", IsName("run")))
+      ->check(OrOf(app, "TH_RUN", IsName("run")))
       ->capture_default_str();
   app->add_option("--model", flags->model, "the model's name within the run")
       ->envname("TH_MODEL")
-      ->check(OrOf("TH_MODEL", IsName("model")))
+      ->check(OrOf(app, "TH_MODEL", IsName("model")))
       ->capture_default_str();
   AddDurationFlag(app, "--connect-timeout", &flags->connect_timeout, kConnectTimeouts,
                   "how long to try to reach the server, like 5s");

@@ -125,6 +125,16 @@ TEST(ConnectionFlagsTest, AVariableThatIsNoValueIsRefusedByItsName) {
   EXPECT_EQ(ConnectionOf({"--run", "good"}).run, "good");
 }
 
+TEST(ConnectionFlagsTest, AVariableIsCheckedForTheCommandThatIsCalledAlone) {
+  const Variable run("TH_RUN", "a run");
+  CLI::App app("a program");
+  ConnectionFlags flags;
+  AddConnectionFlags(app.add_subcommand("list"), &flags);
+  app.add_subcommand("config");
+  EXPECT_NO_THROW(app.parse("config"));
+  EXPECT_THROW(app.parse("list"), CLI::ValidationError);
+}
+
 TEST(ConnectionFlagsTest, TheHelpNamesTheVariables) {
   CLI::App app("a program");
   ConnectionFlags flags;

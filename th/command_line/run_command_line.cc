@@ -25,9 +25,21 @@ std::string CalledCommand(const CLI::App& app) {
   return called;
 }
 
+// True when the command that was called takes such a flag, which then stood before its name.
+bool IsFlagOfCommand(const CLI::App& app, const std::string& word) {
+  const CLI::App* command = &app;
+  while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
+  return command != &app && command->get_option_no_throw(word.substr(0, word.find('='))) != nullptr;
+}
+
 std::string WhatIsUnknown(const CLI::App& app) {
   const std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
   const std::string called = CalledCommand(app);
+  if (IsFlagOfCommand(app, unknown.front())) {
+    return absl::StrCat(unknown.front(),
+                        " stands before the command; it belongs behind it: ", called, " ",
+                        unknown.front(), " ...");
+  }
   return absl::StrCat(called, " takes no ", absl::StrJoin(unknown, " "), "; ", called,
                       " --help lists what it takes");
 }

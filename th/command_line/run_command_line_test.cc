@@ -98,6 +98,11 @@ TEST(RunCommandLineTest, WhatIsUnknownIsNamedInItsOrderWithTheCommand) {
             "program go takes no --cuont 3; program go --help lists what it takes\n");
 }
 
+TEST(RunCommandLineTest, AFlagBeforeItsCommandIsSentBehindIt) {
+  EXPECT_EQ(RunWith({"--count", "3", "go", "--dir", "x"}).errors,
+            "--count stands before the command; it belongs behind it: program go --count ...\n");
+}
+
 TEST(RunCommandLineTest, WhatIsUnknownIsNamedEvenIfSomethingIsMissingToo) {
   EXPECT_THAT(RunWith({"frobnicate"}).errors, HasSubstr("frobnicate"));
   EXPECT_THAT(RunWith({"go", "--frobnicate"}).errors, HasSubstr("--frobnicate"));
