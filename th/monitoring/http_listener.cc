@@ -17,9 +17,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
 #include "th/monitoring/descriptors.h"
 #include "th/status/status_macros.h"
+#include "th/transfer/monotonic_clock.h"
 
 namespace th {
 namespace {
@@ -129,7 +129,7 @@ HttpListener::~HttpListener() {
 
 void HttpListener::Run() {
   while (AwaitEvents()) {
-    AcceptAll(absl::Now());
+    AcceptAll(MonotonicNow());
     for (Connection& connection : connections_) {
       if (!connection.complete) Read(connection);
     }
@@ -137,12 +137,12 @@ void HttpListener::Run() {
     for (Connection& connection : connections_) {
       if (connection.complete) Write(connection);
     }
-    CloseOver(absl::Now());
+    CloseOver(MonotonicNow());
   }
 }
 
 bool HttpListener::AwaitEvents() {
-  const absl::Time now = absl::Now();
+  const absl::Time now = MonotonicNow();
   const bool accepts = accept_again_at_ <= now;
   absl::Time wake_at = accepts ? absl::InfiniteFuture() : accept_again_at_;
   std::vector<pollfd> fds = {{wake_fd_, POLLIN, 0}, {accepts ? listen_fd_ : -1, POLLIN, 0}};
@@ -223,7 +223,7 @@ void HttpListener::AnswerAll() {
     connection.head = RenderHead(response.status, response.content_type, response.body->size());
     connection.body =
         request.head_only ? std::make_shared<const std::string>() : std::move(response.body);
-    const absl::Time now = absl::Now();  // the handler may have taken long
+    const absl::Time now = MonotonicNow();  // the handler may have taken long
     connection.deadline = now + options_.deadline;
     connection.latest = now + options_.longest_response;
   }
@@ -256,7 +256,7 @@ void HttpListener::Write(Connection& connection) {
     if (count < 0) connection.over = true;
     if (count <= 0) continue;
     connection.sent += static_cast<size_t>(count);
-    connection.deadline = std::min(absl::Now() + options_.deadline, connection.latest);
+    connection.deadline = std::min(MonotonicNow() + options_.deadline, connection.latest);
   }
 }
 

@@ -289,6 +289,21 @@ TEST_F(CostsTest, AFailureIsCountedByKindAndCodeWithItsTime) {
   EXPECT_EQ(StallListedOf("rollout"), totals.stall);
 }
 
+TEST_F(CostsTest, APublishThatFailsTakesNoBufferAwayAndIsNoStall) {
+  TestRank half(hub_, "half", 0, 2), other(hub_, "half", 1, 2);
+  half.JoinAndRegister();
+  other.JoinAndRegister();
+  StartOperation impatient = half.PublishRequest("step-2");
+  impatient.timeout = absl::Seconds(1);
+  half.Start(impatient);
+  hub_.Advance(absl::Seconds(2));
+  EXPECT_FALSE(half.Finished().status.ok());
+  EXPECT_EQ(totals().failures.size(), 1u);
+  EXPECT_EQ(totals().stall_of(StallPhase::kFailed), absl::ZeroDuration());
+  const SecondsHistogram stalls = hub_.registry().Figures().at(0).stall_seconds;
+  EXPECT_EQ(std::accumulate(stalls.counts.begin(), stalls.counts.end(), uint64_t{0}), 0u);
+}
+
 TEST_F(CostsTest, ADrainIsCountedWithTheReadersThatItCut) {
   trainer_.Unpublish();
   trainer_.Say(RankDone{trainer_.key(), 3, {.queue = absl::Seconds(5)}});
@@ -304,7 +319,8 @@ TEST_F(CostsTest, AnExpiredLeaseIsCountedAndNoted) {
   trainer_.Say(Heartbeat{});
   hub_.Advance(absl::Seconds(2));
   EXPECT_EQ(totals().leases_expired, 1u);
-  EXPECT_THAT(hub_.Log(), HasSubstr("rollout/0: lease expired"));
+  EXPECT_THAT(hub_.Log(), AllOf(HasSubstr("rollout/0: lease expired: worker "),
+                                HasSubstr(" on host host-rollout: its lease has ended")));
 }
 
 // ---- one id from the server to every rank, and to sources

@@ -63,8 +63,15 @@ Worker* HolderOfRank(const RegistryState& state, const JoinRequest& request) {
   return found == group->members.end() ? nullptr : found->second;
 }
 
+// "on node7": for people who look for the process.
+std::string PlaceOf(const Worker& worker) {
+  const Location& location = worker.location;
+  const std::string& host = location.host_name.empty() ? location.host : location.host_name;
+  return host.empty() ? "on an unknown host" : absl::StrCat("on host ", host);
+}
+
 std::string DescribeHolder(const Worker& holder) {
-  return absl::StrCat("worker ", holder.id.value, " at ",
+  return absl::StrCat("worker ", holder.id.value, " ", PlaceOf(holder), ", at ",
                       holder.endpoints.empty() ? "an unknown address" : holder.endpoints[0].address,
                       ", last heard at ", absl::FormatTime(holder.last_heard, absl::UTCTimeZone()));
 }
@@ -209,7 +216,7 @@ void ReplaceWorker(Turn& turn, Worker& old, const JoinRequest& request) {
                                                                   " ranks now, not ", group.ranks);
   ++turn.state.counters.workers_replaced;
   Note(turn, request.key, {EventKind::kWorkerReplaced, EventId(), old.name.ToString()},
-       absl::StrCat("worker ", old.id.value, ": ", why));
+       absl::StrCat("worker ", old.id.value, " ", PlaceOf(old), ": ", why));
   const bool other_size = group.ranks != request.ranks;
   RemoveWorker(turn, old, absl::AbortedError(why));
   if (other_size) ForgetIfEmpty(turn, group);
@@ -516,7 +523,8 @@ void CheckLease(Turn& turn, Worker& worker) {
   Group& group = *worker.group;
   ++group.model->totals.leases_expired;
   Note(turn, group.model->key, {EventKind::kLeaseExpired, EventId(), worker.name.ToString()},
-       HowLongSilent(turn, worker));
+       absl::StrCat("worker ", worker.id.value, " ", PlaceOf(worker), ": ",
+                    HowLongSilent(turn, worker)));
   RemoveWorker(turn, worker, absl::UnavailableError(HowLongSilent(turn, worker)));
   ForgetIfEmpty(turn, group);
 }

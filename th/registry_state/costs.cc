@@ -221,6 +221,7 @@ void CountFailed(Turn& turn, const Replica& replica, const Transaction& transact
   CountFailureKind(transaction.kind(), status, totals);
   const bool offload = IsHostCopy(replica.role) && transaction.if_update() != nullptr;
   if (offload) ++totals.offloads_failed;
+  if (transaction.if_publish() != nullptr) return;  // it takes no buffer away: no stall
   for (const auto& [rank, participant] : transaction.participants) {
     // A rank that was done has reported the time before that.
     const std::optional<absl::Time> done_at = participant.done_at();

@@ -14,9 +14,9 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "glog/logging.h"
 #include "th/monitoring/descriptors.h"
+#include "th/transfer/monotonic_clock.h"
 
 namespace th {
 namespace {
@@ -63,7 +63,7 @@ ConnectionAcceptor::~ConnectionAcceptor() {
 
 void ConnectionAcceptor::Run() {
   for (;;) {
-    const absl::Duration pause = accept_again_at_ - absl::Now();
+    const absl::Duration pause = accept_again_at_ - MonotonicNow();
     const bool accepts = pause <= absl::ZeroDuration();
     std::vector<pollfd> fds = {{wake_fd_, POLLIN, 0}};
     for (const BoundSocket& socket : sockets_) {
@@ -89,7 +89,7 @@ void ConnectionAcceptor::AcceptFrom(int listener) {
       NoteShortage(ShortageText());
     } else if (IsShortage(errno)) {
       const int error = errno;
-      accept_again_at_ = absl::Now() + kAcceptRetry;
+      accept_again_at_ = MonotonicNow() + kAcceptRetry;
       NoteShortage(absl::StrCat(absl::ErrnoToStatus(error, "cannot accept").message(), "; ",
                                 ShortageText()));
       return;
@@ -101,7 +101,7 @@ void ConnectionAcceptor::AcceptFrom(int listener) {
 
 void ConnectionAcceptor::NoteShortage(const std::string& why) {
   metrics_->connections_refused.fetch_add(1, std::memory_order_relaxed);
-  const absl::Time now = absl::Now();
+  const absl::Time now = MonotonicNow();
   if (now - reported_at_ < kShortageReported) return;
   reported_at_ = now;
   handlers_.short_of(why);

@@ -72,6 +72,7 @@ void RegistryLoop::HandleMessage(ConnectionId connection, WorkerMessage message)
 void RegistryLoop::HandleBadFrame(ConnectionId connection, absl::Status why) {
   Post([this, connection, why = std::move(why)] {
     if (!Listens(connection) || refusing_.has_value()) return;
+    LOG(WARNING) << "stream " << connection << " sent what cannot be read; closing it: " << why;
     Absorb(registry_->HandleDisconnect(connection, now_()));
     Refuse(connection, why, absl::InfiniteDuration());
   });
@@ -81,17 +82,17 @@ void RegistryLoop::HandleDisconnect(ConnectionId connection) {
   Post([this, connection] { OnDisconnect(connection); });
 }
 
-absl::Status RegistryLoop::Ask(Question question) {
+absl::Status RegistryLoop::Ask(Question question, Asker asker) {
   {
     absl::MutexLock lock(&mutex_);
-    if (pending_questions_ >= kMaxPendingQuestions) {
+    if (asker == Asker::kController && pending_questions_ >= kMaxPendingQuestions) {
       metrics_->calls_refused.fetch_add(1, std::memory_order_relaxed);
       return absl::ResourceExhaustedError(
           absl::StrCat("the server has ", kMaxPendingQuestions, " calls to answer; try again"));
     }
     ++pending_questions_;
   }
-  metrics_->calls.fetch_add(1, std::memory_order_relaxed);
+  if (asker == Asker::kController) metrics_->calls.fetch_add(1, std::memory_order_relaxed);
   if (Post([this, question = std::move(question)]() mutable { OnQuestion(question); })) {
     return absl::OkStatus();
   }
@@ -206,7 +207,6 @@ std::deque<RegistryLoop::QueuedEvent> RegistryLoop::TakeEvents(absl::Time wake_a
                           std::max(wake_at - now_(), absl::ZeroDuration()));
   const absl::Time now = now_();
   heard_until_.TakeInbox(now);
-  turn_began_ = inbox_.empty() ? now : inbox_.front().at;
   std::deque<QueuedEvent> events;
   if (inbox_.size() <= kMaxTurnEvents) {
     events.swap(inbox_);
@@ -243,7 +243,7 @@ void RegistryLoop::Turn(std::deque<QueuedEvent> events) {
   while (!outcome_.empty());
   AbortLateClosers();
   heard_until_.EndTurn(now_());
-  if (!events.empty()) metrics_->turn_seconds.Record(now_() - turn_began_);
+  for (const QueuedEvent& queued : events) metrics_->turn_seconds.Record(now_() - queued.at);
 }
 
 absl::Time RegistryLoop::NextWake() const {
@@ -283,7 +283,7 @@ void RegistryLoop::CloseSilentStreams() {
     if (found == streams_.end() || !found->second.silent) continue;
     Refuse(found->first,
            absl::DeadlineExceededError(
-               absl::StrCat("no join within ", absl::FormatDuration(first_message_timeout_))),
+               absl::StrCat("no message within ", absl::FormatDuration(first_message_timeout_))),
            absl::InfiniteDuration());
   }
 }

@@ -106,6 +106,8 @@ struct VersionWait {
 };
 using VersionWaitId = StrongInt<struct VersionWaitIdTag>;
 
+enum class Asker { kController, kServer };
+
 // Every method is thread-safe unless it says otherwise; callbacks come on the loop's thread, never
 // inline.
 class RegistryLoop {
@@ -141,8 +143,9 @@ class RegistryLoop {
   // The peer is gone, or will say no more. Idempotent.
   void HandleDisconnect(ConnectionId connection);
 
-  // RESOURCE_EXHAUSTED or UNAVAILABLE: it was not accepted, and no answer will come.
-  absl::Status Ask(Question question);
+  // RESOURCE_EXHAUSTED or UNAVAILABLE: it was not accepted, and no answer will come. The server's
+  // own questions, which are few, are taken and not counted however many controllers ask.
+  absl::Status Ask(Question question, Asker asker = Asker::kController);
   absl::StatusOr<VersionWaitId> Wait(VersionWait wait);
   void CancelWait(VersionWaitId wait);
 
@@ -260,7 +263,6 @@ class RegistryLoop {
   std::map<VersionWaitId, PendingWait> waits_;
   absl::Time check_waits_at_ = absl::InfiniteFuture();
   Outcome outcome_;
-  absl::Time turn_began_;
   HeardUntil heard_until_;
   std::optional<Refused> refusing_;  // set: nobody is admitted any more
   absl::Status failure_;

@@ -411,6 +411,9 @@ TEST_F(RegistryLoopTest, MoreQuestionsThanTheLimitAreRefused) {
          loop_->Ask([&](RegistryTurn&) -> Answer { return nothing; }).ok()) {
     ++accepted;
   }
+  const uint64_t calls = metrics_.calls.load();
+  EXPECT_OK(loop_->Ask([&](RegistryTurn&) -> Answer { return nothing; }, Asker::kServer));
+  EXPECT_EQ(metrics_.calls.load(), calls) << "the server's own is no call of a controller";
   release.Notify();
   loop_->Stop();  // before what its thread waits for goes
   EXPECT_EQ(accepted, kMaxPendingQuestions);

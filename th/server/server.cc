@@ -135,6 +135,8 @@ struct Server::Impl {
   HttpResponse Page(const std::string& path);
   HttpResponse State();
   HttpResponse Metrics();
+  // Live: the loop answers. Healthy: new connections are accepted, too.
+  HttpResponse Live();
   HttpResponse Health();
 
   const std::string software;
@@ -224,7 +226,7 @@ std::optional<StatusSnapshot> Server::Impl::TakeSnapshot(Wanted wanted) {
     std::optional<StatusSnapshot> snapshot;
   };
   const auto exchange = std::make_shared<Exchange>();
-  const absl::Status accepted = loop.Ask([this, exchange, wanted](RegistryTurn& turn) -> Answer {
+  const auto look = [this, exchange, wanted](RegistryTurn& turn) -> Answer {
     StatusSnapshot snapshot{.epoch = loop.epoch(),
                             .counters = turn.registry.counters(),
                             .workers = turn.registry.worker_count(),
@@ -238,7 +240,8 @@ std::optional<StatusSnapshot> Server::Impl::TakeSnapshot(Wanted wanted) {
       if (durable.ok()) exchange->snapshot = std::move(snapshot);
       exchange->done.Notify();
     };
-  });
+  };
+  const absl::Status accepted = loop.Ask(look, Asker::kServer);
   if (!accepted.ok() || !exchange->done.WaitForNotificationWithTimeout(kStatusTimeout)) {
     return std::nullopt;
   }
@@ -259,7 +262,8 @@ HttpResponse Server::Impl::Page(const std::string& path) {
   if (path == "/state.json") return State();
   if (path == "/metrics") return Metrics();
   if (path == "/healthz") return Health();
-  return {.status = 404, .body = "there are /, /state.json, /metrics and /healthz\n"};
+  if (path == "/livez") return Live();
+  return {.status = 404, .body = "there are /, /state.json, /metrics, /healthz and /livez\n"};
 }
 
 HttpResponse Server::Impl::State() {
@@ -281,12 +285,17 @@ HttpResponse Server::Impl::Metrics() {
   return {.content_type = kPrometheusContentType, .body = RenderMetrics(*snapshot, metrics)};
 }
 
-HttpResponse Server::Impl::Health() {
+HttpResponse Server::Impl::Live() {
   if (!TakeSnapshot(Wanted::kCounters).has_value()) return NotServing();
+  return {.body = absl::StrCat("ok epoch ", loop.epoch().value, "\n")};
+}
+
+HttpResponse Server::Impl::Health() {
+  // A restart would not give it more.
   if (DescriptorsExhausted()) {
     return {.status = 503, .body = absl::StrCat("cannot accept: ", ShortageText(), "\n")};
   }
-  return {.body = absl::StrCat("ok epoch ", loop.epoch().value, "\n")};
+  return Live();
 }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {

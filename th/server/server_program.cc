@@ -10,13 +10,16 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "glog/logging.h"
+#include "th/command_line/stop_signals.h"
 #include "th/coordination/file_store.h"
 #include "th/monitoring/descriptors.h"
 #include "th/monitoring/host_name.h"
@@ -24,6 +27,7 @@
 #include "th/server/event_log.h"
 #include "th/server/json_log.h"
 #include "th/server/server.h"
+#include "th/transfer/monotonic_clock.h"
 #include "th/version/version.h"
 
 namespace th {
@@ -44,16 +48,35 @@ bool HasLostParent(pid_t parent) {
   return true;
 }
 
-// Waits for a signal, for the end of `parent` or for the server to fail; then shuts it down. A
-// second signal ends the process at once.
+// Shuts the server down. A second signal ends the process at once, but for one that comes so soon
+// after the first that it is the same stop, passed on twice (kOneStop).
+void ShutDown(Server& server, const sigset_t& signals) {
+  absl::Notification down;
+  std::thread impatient([&] {
+    const absl::Time own_stop = MonotonicNow() + kOneStop;
+    const timespec look{.tv_nsec = 50'000'000};
+    while (!down.HasBeenNotified()) {
+      const int signal = sigtimedwait(&signals, nullptr, &look);
+      if (signal > 0 && MonotonicNow() > own_stop) _exit(128 + signal);
+    }
+  });
+  server.Shutdown();
+  down.Notify();
+  impatient.join();
+}
+
+// Waits for a signal, for the end of `parent` or for the server to fail; then shuts it down.
 int ServeUntilSignalled(Server& server, const sigset_t& signals, pid_t parent) {
   absl::Status failure;
   const timespec none{};
-  while (failure.ok() && sigtimedwait(&signals, nullptr, &none) < 0 && !HasLostParent(parent)) {
+  int signal = -1;
+  while (failure.ok() && (signal = sigtimedwait(&signals, nullptr, &none)) < 0 &&
+         !HasLostParent(parent)) {
     failure = server.WaitForFailure(kFailureLook);
   }
-  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
-  server.Shutdown();
+  LOG_IF(INFO, signal > 0) << (signal == SIGTERM ? "SIGTERM" : "SIGINT")
+                           << ": stopping; workers are told to come back later";
+  ShutDown(server, signals);
   return failure.ok() ? static_cast<int>(ServerExit::kClean) : Fail(ServerExit::kState, failure);
 }
 

@@ -164,6 +164,7 @@ TEST_F(ServerTest, AServerThatCannotAcceptSaysSoAndGoesOnOnceItCan) {
   EXPECT_THAT(HttpGet(server_->http_address(), "/healthz"),
               AllOf(StartsWith("HTTP/1.1 503"), HasSubstr("cannot accept"), HasSubstr("256"),
                     HasSubstr("ulimit -Hn")));
+  EXPECT_THAT(HttpGet(server_->http_address(), "/livez"), StartsWith("HTTP/1.1 200"));
   // The status page's own connections end, and leave room for a few more.
   char byte = 0;
   do {
