@@ -212,9 +212,12 @@ Finding CheckOpenFiles(const ProcessFacts& process) {
   if (limit.soft < kLeastOpenFiles) {
     finding.verdict = Verdict::kProblem;
     finding.means = "a source that many read from runs out of them, and its readers go elsewhere";
+  } else if (limit.soft < kGoodOpenFiles && limit.hard >= kGoodOpenFiles) {
+    finding.means = "enough for a worker; a server raises its own to the hard limit";
+    finding.advice.clear();
   } else if (limit.soft < kGoodOpenFiles) {
     finding.verdict = Verdict::kNote;
-    finding.means = "enough for a worker; a server takes no more workers than that";
+    finding.means = "enough for a worker; a server takes no more workers than the hard limit";
   } else {
     finding.means = "enough for workers and server";
     finding.advice.clear();

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -17,7 +18,7 @@ std::string StartAdvice(const PeerFacts& peer) {
   return absl::StrCat("start there: th doctor --listen ", peer.target);
 }
 
-Finding CheckAnswers(const PeerFacts& peer) {
+Finding CheckOutcome(const PeerFacts& peer) {
   Finding finding = {.check = "peer", .verdict = Verdict::kProblem};
   finding.found = absl::StrCat(peer.target, ": ", peer.error);
   finding.means = "the pair is examined in part at best";
@@ -63,13 +64,13 @@ Finding CheckVersion(const PeerFacts& peer) {
   if (peer.version == peer.own_version) return finding;
   finding.verdict = Verdict::kNote;
   finding.found = absl::StrCat(peer.own_version, " here, ", peer.version, " at ", NameOf(peer));
-  finding.means = "versions one release apart work together, others may not";
-  finding.advice = "update the older one";
+  finding.means = "the builds differ; they work together if their ranges of protocol versions meet";
+  finding.advice = "use one build at both ends, as far as an upgrade under way allows";
   return finding;
 }
 
-// "0.31 ms", "-4.2 s" without the sign.
-std::string Span(double microseconds) {
+// The absolute value with a unit: "0.31 ms", "4.2 s".
+std::string DurationText(double microseconds) {
   const double size = std::abs(microseconds);
   if (size >= 1e6) return absl::StrFormat("%.1f s", size / 1e6);
   return absl::StrFormat("%.2f ms", size / 1e3);
@@ -79,8 +80,9 @@ Finding CheckClock(const PeerFacts& peer) {
   const auto ahead = static_cast<double>(*peer.clock_ahead_us);
   const auto error = static_cast<double>(peer.clock_error_us);
   Finding finding = {.check = "peer-clock"};
-  finding.found = absl::StrCat("the wall clock of ", NameOf(peer), " is ", Span(ahead),
-                               ahead < 0 ? " behind" : " ahead", ", give or take ", Span(error));
+  finding.found =
+      absl::StrCat("the wall clock of ", NameOf(peer), " is ", DurationText(ahead),
+                   ahead < 0 ? " behind" : " ahead", ", give or take ", DurationText(error));
   if (std::abs(ahead) <= kClockToleranceUs + error) {
     finding.means = "events and logs of both hosts can be put in order";
     return finding;
@@ -97,6 +99,13 @@ Finding CheckWayBack(const PeerFacts& peer) {
   const WayBackFacts& way = *peer.way_back;
   const bool translated = !way.seen_as.empty() && way.seen_as != way.address;
   Finding finding = {.check = "peer-way-back"};
+  if (way.port == 0) {  // there was nothing that the peer could connect to
+    finding.verdict = Verdict::kProblem;
+    finding.found = absl::StrCat("the way back was not tried: ", way.error);
+    finding.means = "this host cannot listen as its data planes do";
+    finding.advice = "look at the error above; --back-port names another port";
+    return finding;
+  }
   const std::string here = absl::StrCat(way.address, " port ", way.port);
   if (way.connected && !translated) {
     finding.found = absl::StrCat(NameOf(peer), " connects to ", here);
@@ -114,9 +123,6 @@ Finding CheckWayBack(const PeerFacts& peer) {
         absl::StrCat("this host's address is translated on the way (NAT), to ", way.seen_as,
                      ": others are told ", way.address, " and may not reach it");
     finding.advice = "let data planes use the host's network (hostNetwork, --network host)";
-  } else if (way.port == 0) {
-    finding.means = "this host cannot listen as its data planes do";
-    finding.advice = "look at the error above; --back-port names another port";
   } else {
     finding.advice =
         "let the firewalls of this host and on the way pass connections from there: open a range "
@@ -126,7 +132,7 @@ Finding CheckWayBack(const PeerFacts& peer) {
   return finding;
 }
 
-std::vector<Finding> OfThePeer(const PeerFacts& peer) {
+std::vector<Finding> PeerOwnFindings(const PeerFacts& peer) {
   if (!peer.findings.has_value()) {
     return {{.check = "peer-checks",
              .verdict = Verdict::kNote,
@@ -151,19 +157,19 @@ std::vector<Finding> OfThePeer(const PeerFacts& peer) {
 }  // namespace
 
 std::vector<Finding> CheckPeer(const PeerFacts& peer, const HostFacts& facts) {
-  std::vector<Finding> findings = {CheckAnswers(peer)};
+  std::vector<Finding> findings = {CheckOutcome(peer)};
   if (!peer.greeted) return findings;
   findings.push_back(CheckVersion(peer));
   if (peer.clock_ahead_us.has_value()) findings.push_back(CheckClock(peer));
   if (peer.way_back.has_value()) findings.push_back(CheckWayBack(peer));
   const std::optional<Finding> packets = CheckLargePackets(peer, facts);
-  // The rate that was not measured is no finding beside the reason.
-  const bool stands_still = packets.has_value() && packets->verdict == Verdict::kProblem;
+  // A stall explains why no rate was measured, so the rate is no finding of its own.
+  const bool stalled = packets.has_value() && packets->verdict == Verdict::kProblem;
   const bool tried = peer.rate_there.has_value() || peer.rate_back.has_value();
-  if (tried && !stands_still) findings.push_back(CheckRate(peer));
+  if (tried && !stalled) findings.push_back(CheckRate(peer));
   if (packets.has_value()) findings.push_back(*packets);
   findings.push_back(CheckCongestionControls(peer, facts));
-  for (Finding& finding : OfThePeer(peer)) findings.push_back(std::move(finding));
+  for (Finding& finding : PeerOwnFindings(peer)) findings.push_back(std::move(finding));
   return findings;
 }
 

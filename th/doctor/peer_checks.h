@@ -10,14 +10,15 @@
 
 namespace th::doctor {
 
-// Wall clocks further apart than this are noted: no event of TensorHub is shorter that people
-// compare by the logs of two hosts. NTP keeps hosts of one site within a few ms.
+// A larger difference between the wall clocks of the two hosts is a note. Events that people
+// compare in the logs of both lie further apart. NTP keeps hosts of one site within a few ms.
 inline constexpr int64_t kClockToleranceUs = 100'000;
 
-// The checks peer, peer-version, peer-clock, peer-way-back, peer-rate, peer-large-packets and
-// peer-congestion-control, as far as the peer has answered. Then the notes and problems that the
-// peer has found of itself, as peer:CHECK, or peer-checks where there are none. `facts` are those
-// of this host.
+// The findings in this order: peer; then, if the peer has greeted, peer-version, peer-clock,
+// peer-way-back, peer-rate (not where peer-large-packets explains it), peer-large-packets and
+// peer-congestion-control, each if its facts are there; then the peer's own notes and problems as
+// peer:CHECK. One finding peer-checks stands for the last ones where there are none (ok), or where
+// the peer has not sent them (note). `facts` are those of this host.
 std::vector<Finding> CheckPeer(const PeerFacts& peer, const HostFacts& facts);
 
 }  // namespace th::doctor

@@ -169,7 +169,10 @@ TEST(PeerChecksTest, AHostThatCannotListenIsAProblem) {
   peer.way_back = WayBackFacts{.address = "10.0.0.1", .error = "Address already in use"};
   const Finding finding = Of("peer-way-back", peer);
   EXPECT_EQ(finding.verdict, Verdict::kProblem);
+  EXPECT_EQ(finding.found, "the way back was not tried: Address already in use");
   EXPECT_THAT(finding.advice, HasSubstr("--back-port"));
+  peer.way_back->seen_as = "192.168.1.9";
+  EXPECT_EQ(Of("peer-way-back", peer).found, finding.found) << "NAT is not what is wrong";
 }
 
 TEST(PeerChecksTest, RatesAreReportedAndUnequalOnesAreANote) {
