@@ -64,7 +64,7 @@ class DoctorPairTest : public ::testing::Test {
     return *std::move(child);
   }
 
-  // What the examiner says of the pair.
+  // Returns the examination that the examiner prints.
   nlohmann::json Examine() {
     const auto examiner = StartDoctor(kExaminer, {"--peer", PeerAddress()});
     const auto lines = ReadToEnd(*examiner, kPatience, {});

@@ -30,6 +30,12 @@ absl::Status SystemError(absl::string_view doing, const std::string& path) {
   return absl::ErrnoToStatus(error, absl::StrCat("cannot ", doing, " ", path));
 }
 
+absl::Status Advised(const absl::Status& status) {
+  return absl::Status(
+      status.code(), absl::StrCat(status.message(),
+                                  "; make it writable for this user, or name another --state-dir"));
+}
+
 // Restarts a system call that a signal interrupted.
 template <typename Call>
 auto Retrying(Call call) {
@@ -114,12 +120,12 @@ absl::Status FileStore::OpenDirectory() {
   std::error_code error;
   std::filesystem::create_directories(directory_, error);
   if (error) {
-    return absl::ErrnoToStatus(error.value(),
-                               absl::StrCat("cannot create state directory ", directory_));
+    return Advised(absl::ErrnoToStatus(error.value(),
+                                       absl::StrCat("cannot create state directory ", directory_)));
   }
   directory_fd_ =
       Retrying([&] { return open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
-  if (directory_fd_ < 0) return SystemError("open state directory", directory_);
+  if (directory_fd_ < 0) return Advised(SystemError("open state directory", directory_));
   return absl::OkStatus();
 }
 
@@ -127,7 +133,7 @@ absl::Status FileStore::Lock() {
   const std::string path = absl::StrCat(directory_, "/", kLockFile);
   lock_fd_ = Retrying(
       [&] { return openat(directory_fd_, kLockFile, O_RDWR | O_CREAT | O_CLOEXEC, 0600); });
-  if (lock_fd_ < 0) return SystemError("open", path);
+  if (lock_fd_ < 0) return Advised(SystemError("open", path));
   if (Retrying([&] { return flock(lock_fd_, LOCK_EX | LOCK_NB); }) < 0) {
     if (errno != EWOULDBLOCK) return SystemError("lock", path);
     const absl::StatusOr<std::string> holder = ReadAll(lock_fd_, path);

@@ -67,8 +67,9 @@ absl::StatusOr<std::vector<std::string>> SafetensorsFilesIn(const std::string& f
 absl::StatusOr<std::string> OnlyFileIn(const std::string& folder) {
   TH_ASSIGN_OR_RETURN(const std::vector<std::string> names, SafetensorsFilesIn(folder));
   if (names.empty()) {
-    return absl::NotFoundError(absl::StrCat(folder, " holds neither ", kSafetensorsIndexFile,
-                                            " nor a *.safetensors file"));
+    return absl::NotFoundError(
+        absl::StrCat(folder, " holds neither ", kSafetensorsIndexFile,
+                     " nor a *.safetensors file; name the folder of a checkpoint"));
   }
   if (names.size() > 1) {
     return absl::InvalidArgumentError(

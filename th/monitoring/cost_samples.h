@@ -1,9 +1,10 @@
-// Samples of what updates cost, with the same labels from the server and from workers.
+// Prometheus samples of what updates and unpublishes cost. The server and the workers use the same
+// functions, so that their metrics have the same labels.
 //
 //   out.Family("tensorhub_stall_seconds_total", "counter", "...");
 //   for (...) AddStallSamples(out, "tensorhub_stall_seconds_total", LabelsOf(model), totals.stall);
 //
-// Pure.
+// The caller has called out.Family(name, ...) before; `labels` are on every sample. Pure.
 #ifndef TH_MONITORING_COST_SAMPLES_H_
 #define TH_MONITORING_COST_SAMPLES_H_
 
@@ -15,13 +16,15 @@
 
 namespace th {
 
-// Seconds by `phase`, all of them.
+// Adds the seconds of each stall phase, with the label `phase`; phases without stall too.
 void AddStallSamples(PrometheusText& out, absl::string_view name, const PrometheusLabels& labels,
                      const StallByPhase& stall);
-// Bytes by `transport`, `distance` and `source`.
+// Adds the bytes of each kind, with the labels `transport`, `distance` and `source` ("publisher" or
+// "relay").
 void AddReceivedSamples(PrometheusText& out, absl::string_view name, const PrometheusLabels& labels,
                         const std::vector<ReceivedBytes>& received);
-// Sources by `transport` and `reason`.
+// Adds the number of sources for each transport that was passed over and its reason, with the
+// labels `transport` and `reason`.
 void AddPassedOverSamples(PrometheusText& out, absl::string_view name,
                           const PrometheusLabels& labels,
                           const std::vector<PassedOver>& passed_over);

@@ -19,9 +19,9 @@ namespace th {
 // How tensorhub_server exits.
 enum class ServerExit {
   kClean = 0,         // after SIGTERM or SIGINT
-  kUsage = 2,         // a flag is unknown or has no good value
+  kUsage = 2,         // a flag is unknown or invalid, or a file of its own cannot be written
   kCannotListen = 3,  // the port is taken, the host unknown
-  kState = 4,         // the state directory is in use, damaged, or cannot be written
+  kState = 4,         // the state or the event log cannot be used or written
 };
 
 // The least --lease: a pause of the process below it is not noticed as one.

@@ -16,9 +16,9 @@ namespace {
 
 using Json = nlohmann::json;
 
-// The one value of all ranks; empty where they differ.
+// The value that all ranks share; empty where they differ.
 template <typename Field>
-std::string OfAllRanks(const CatalogReplica& replica, Field field) {
+std::string SharedValue(const CatalogReplica& replica, Field field) {
   const std::string* all = nullptr;
   for (const CatalogRank& rank : replica.ranks) {
     const std::string& own = field(rank);
@@ -39,7 +39,7 @@ std::vector<std::string> HostsOf(const CatalogReplica& replica) {
   return hosts;
 }
 
-// [["trainer", 4], ...]: the groups that it fills from, and how many of its ranks do.
+// [["trainer", 4], ...]: each group that the replica fills from, and how many of its ranks do.
 Json SourcesOf(const CatalogReplica& replica) {
   std::map<std::string, size_t> ranks;
   for (const CatalogRank& rank : replica.ranks) {
@@ -58,7 +58,7 @@ std::vector<std::string> TransportsOf(const CatalogReplica& replica) {
   return used.names;
 }
 
-// `version` null: it holds none.
+// A null `version` means that the replica holds none.
 Json ToJson(const CatalogReplica& replica, const VersionInfo* version) {
   uint64_t readers = 0;
   size_t connected = 0;
@@ -79,9 +79,9 @@ Json ToJson(const CatalogReplica& replica, const VersionInfo* version) {
           {"connected", connected},
           {"bytes", AllBytes(replica)},
           {"held", HeldBytes(replica)},
-          {"site", OfAllRanks(
+          {"site", SharedValue(
                        replica, [](const auto& rank) -> auto& { return rank.location.site; })},
-          {"rack", OfAllRanks(
+          {"rack", SharedValue(
                        replica, [](const auto& rank) -> auto& { return rank.location.rack; })},
           {"hosts", HostsOf(replica)},
           {"readers", readers},
@@ -102,7 +102,7 @@ Json ToJson(const CatalogVersion& version) {
           {"pins", version.pins.size()}};
 }
 
-// The ranks that waited longest, the longest first; none that has not waited.
+// The ranks with the longest stalls, the longest first. Ranks without stall are left out.
 Json LongestStalls(const CatalogModel& model) {
   std::vector<std::pair<absl::Duration, const CatalogRank*>> stalled;
   const auto add = [&](const CatalogReplica& replica) {
@@ -128,7 +128,7 @@ Json LongestStalls(const CatalogModel& model) {
   return listed;
 }
 
-// `room`: how many more replicas there may be.
+// `room` is the number of replicas that may still be listed; this lowers it.
 Json ToJson(const CatalogModel& model, size_t& room) {
   Json versions = Json::array(), replicas = Json::array();
   size_t left_out = 0;
@@ -157,10 +157,19 @@ Json ToJson(const CatalogModel& model, size_t& room) {
           {"copies_from_publisher", model.totals.copies_published}};
 }
 
-bool IsUsed(const CatalogModel* model) {
+bool HasReplicas(const CatalogModel* model) {
   return !model->idle.empty() ||
          std::any_of(model->versions.begin(), model->versions.end(),
                      [](const CatalogVersion& version) { return !version.replicas.empty(); });
+}
+
+// At most kMaxModelsInState, those with replicas first.
+std::vector<const CatalogModel*> ModelsToList(const Catalog& catalog) {
+  std::vector<const CatalogModel*> listed;
+  for (const CatalogModel& model : catalog.models) listed.push_back(&model);
+  std::stable_partition(listed.begin(), listed.end(), HasReplicas);
+  listed.resize(std::min(listed.size(), kMaxModelsInState));
+  return listed;
 }
 
 Json ToJson(const RecentEvent& event) {
@@ -179,11 +188,7 @@ Json ToJson(const RecentEvent& event) {
 std::string RenderStateJson(const StatusSnapshot& snapshot) {
   Json models = Json::array(), events = Json::array();
   size_t room = kMaxReplicasInState;
-  std::vector<const CatalogModel*> listed;
-  for (const CatalogModel& model : snapshot.catalog.models) listed.push_back(&model);
-  std::stable_partition(listed.begin(), listed.end(), IsUsed);
-  const size_t left_out = listed.size() - std::min(listed.size(), kMaxModelsInState);
-  listed.resize(listed.size() - left_out);
+  const std::vector<const CatalogModel*> listed = ModelsToList(snapshot.catalog);
   for (const CatalogModel* model : listed) models.push_back(ToJson(*model, room));
   for (const RecentEvent& event : snapshot.events.events) events.push_back(ToJson(event));
   const Json state = {{"server",
@@ -193,7 +198,7 @@ std::string RenderStateJson(const StatusSnapshot& snapshot) {
                         {"uptime_s", absl::ToDoubleSeconds(snapshot.uptime)},
                         {"time", EventTimeText(snapshot.wall)},
                         {"workers", snapshot.workers},
-                        {"models_left_out", left_out},
+                        {"models_left_out", snapshot.catalog.models.size() - listed.size()},
                         {"recovering", snapshot.catalog.recovering}}},
                       {"models", std::move(models)},
                       {"events", std::move(events)}};

@@ -18,11 +18,12 @@
 namespace th {
 namespace {
 
-// For ranks of the group in other processes, which may not end now, and for the server.
+// UnpublishAll waits this much longer than the drain for the server's answer: ranks in other
+// processes need not end at the same moment.
 constexpr absl::Duration kUnpublishMargin = absl::Seconds(1);
-// How often it looks whether the server is away while it waits for sums to get there.
+// AwaitChecksums looks at this interval whether the server is away.
 constexpr absl::Duration kServerPoll = absl::Milliseconds(50);
-// After the deadline of a notice: for readers to end the segment under way.
+// Preempt waits this much longer than the notice: readers end the segment under way.
 constexpr absl::Duration kPreemptMargin = absl::Seconds(2);
 
 absl::StatusOr<TensorMemory> ReadShard(const CheckpointFolder& folder,
@@ -130,8 +131,8 @@ absl::Status Publisher::Preempt(absl::Time deadline) {
 }
 
 absl::Status Publisher::UnpublishAll(absl::Duration drain_timeout) {
-  // All at once: it is an operation of the whole group. It ends with the process, and a copy that
-  // an offload makes would too.
+  // Unpublish is an operation of the whole group: all ranks must begin before any can finish.
+  // kDrop: a copy in host memory would end with this process, so making one is of no use.
   absl::BlockingCounter missing(static_cast<int>(members_.size()));
   absl::Mutex mutex;
   absl::Status status;
@@ -166,7 +167,7 @@ absl::Status Publisher::CheckHeld() {
     if (!sealed.ok() && !away) return sealed;
     if (std::exchange(member.server_away, away) == away) continue;
     LOG(INFO) << member.name
-              << (away ? ": the server is away; what is published is held on"
+              << (away ? ": the server is away; what is published stays held"
                        : ": the server is back and knows what is published");
   }
   return absl::OkStatus();

@@ -1,4 +1,5 @@
-// A checkpoint folder held and offered as a version: what `tensorhub_worker publish` is.
+// Publisher reads a checkpoint folder, registers its tensors with one client per rank, offers them
+// as a version and holds them until it is drained. `tensorhub_worker publish` is a loop around it.
 //
 //   TH_ASSIGN_OR_RETURN(auto publisher, Publisher::Load(options));  // memory and bytes
 //   TH_RETURN_IF_ERROR(publisher->Join());                          // memberships
@@ -7,7 +8,8 @@
 //   ... until it is to end ...
 //   TH_RETURN_IF_ERROR(publisher->Drain(absl::Seconds(5)));  // readers in flight may finish
 //
-// It plays one rank of the group, or all of them. Not thread-safe, but for Abandon.
+// It plays one rank of the group, or all of them in this process. Not thread-safe, except that
+// Abandon may be called while another thread is in Publish.
 #ifndef TH_WORKER_PUBLISHER_H_
 #define TH_WORKER_PUBLISHER_H_
 
@@ -28,11 +30,11 @@
 namespace th {
 
 struct PublisherOptions {
-  ClientOptions client;  // rank and ranks are filled in
-  std::string folder;    // of safetensors
-  uint32_t ranks = 1;    // of the group
+  ClientOptions client;  // `rank` and `ranks` are ignored: Join sets them for each rank
+  std::string folder;    // the checkpoint, of safetensors files
+  uint32_t ranks = 1;    // the size of the group
   uint32_t shards = 0;   // distinct ones; 0: as many as ranks. Rank r holds shard r % shards
-  std::optional<uint32_t> rank;  // play only this one
+  std::optional<uint32_t> rank;  // set: this process plays only this rank
   std::string form = kDefaultForm;
 };
 
@@ -43,30 +45,33 @@ class Publisher {
   // Errors of Client::Join and Client::Register.
   absl::Status Join();
 
-  // Returns once the version is there for readers, which for another rank of the group that never
-  // comes is an error after `timeout`.
+  // Publishes on every rank of this process, and returns when readers can find the version.
+  // DEADLINE_EXCEEDED when another rank of the group has not published within `timeout`.
   absl::StatusOr<VersionInfo> Publish(absl::string_view label, const Attributes& attributes,
                                       absl::Duration timeout);
   // Ends a Publish under way on another thread with CANCELLED: leaves, lets nobody finish.
   void Abandon();
-  // Until the sums of what was published are known. DEADLINE_EXCEEDED: not yet. What the server
-  // said: it is published no longer.
+  // Waits until the server has the checksums of what was published. DEADLINE_EXCEEDED: not within
+  // `timeout`. Any other error says why it is published no longer.
   absl::Status AwaitSealed(absl::Duration timeout);
-  // Lets readers in flight finish, at most so long, and leaves. What is not sealed yet is sealed
-  // first, within the same time, unless the server is away: without the sums nobody could finish.
+  // Waits until the server has the checksums, unless it is away, then lets readers in flight
+  // finish, and leaves. Readers need the checksums to verify what they received. All of it takes at
+  // most `timeout` and a second.
   absl::Status Drain(absl::Duration timeout);
 
-  // A notice for all ranks, which leave at `deadline`: see Client::Preempt. Returns when they have.
+  // Gives notice for all ranks (Client::Preempt; `deadline` is of absl::Now's clock), waits until
+  // they have left, at most two seconds beyond `deadline`, and ends those that have not. The first
+  // error of a rank.
   absl::Status Preempt(absl::Time deadline);
 
   // OK while all memberships live and what was published stays published: its sums may turn out to
   // differ from those of the version, a roll-back may withdraw it, or a rank of the group in
-  // another process may be replaced.
+  // another process may be replaced. Logs it when the server goes away and when it comes back.
   absl::Status CheckHeld();
   // True when `lost`, of CheckHeld, AwaitSealed or Publish, is no verdict on the content: a rank of
   // the group was replaced, and Publish offers the version again once all ranks have called it.
   static bool MayPublishAgain(const absl::Status& lost);
-  uint64_t bytes() const;
+  uint64_t bytes() const;  // held by the ranks of this process
   uint64_t bytes_sent() const;
   // "trainer/0" each.
   std::vector<std::string> ranks() const;
@@ -75,10 +80,10 @@ class Publisher {
   struct Member {
     uint32_t rank = 0;
     std::string name;
-    TensorMemory memory;  // before what reads it: it goes last
+    TensorMemory memory;  // declared first, as it must outlive what reads it
     std::unique_ptr<Client> client;
     WeightBuffer weights;
-    bool server_away = false;
+    bool server_away = false;  // as CheckHeld has logged it last
   };
   explicit Publisher(PublisherOptions options) : options_(std::move(options)) {}
   // Until a member's sums are at the server, or that is away: they get nowhere then.

@@ -71,7 +71,7 @@ const CatalogVersion* NewestHeld(const Catalog& catalog, const ModelKey& key,
 std::string WayOut(const Catalog& catalog, const ModelKey& key, const CatalogVersion& version,
                    absl::string_view form) {
   const std::string again =
-      absl::StrCat("have ", version.info.label.text(), " published again in that form");
+      absl::StrCat("have version '", version.info.label.text(), "' published again in that form");
   const CatalogVersion* held = NewestHeld(catalog, key, form);
   if (held == nullptr) return absl::StrCat("no other version is held in it either: ", again);
   return absl::StrCat("the newest that is held in it is ", held->info.ToString(),

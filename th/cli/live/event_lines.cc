@@ -29,9 +29,11 @@ std::string OfAnotherEpoch(EventId asked, Epoch epoch) {
     return absl::StrCat("event ", asked.ToString(), " is of another server: this one is at epoch ",
                         epoch.value);
   }
-  return absl::StrCat("event ", asked.ToString(), " is LOST: it is of epoch ", asked.epoch().value,
-                      ", the server has restarted since (now ", epoch.value,
-                      ") and remembers nothing of before; its log and the workers' name it still");
+  return absl::StrCat(
+      "event ", asked.ToString(), " is LOST: it is of epoch ", asked.epoch().value,
+      ", the server has restarted since (now ", epoch.value,
+      ") and remembers nothing of before; th events --log FILE --id shows it where the "
+      "server writes an --event-log, and logs of server and workers name it");
 }
 
 std::string WhyUnknown(EventId asked, Epoch epoch) {

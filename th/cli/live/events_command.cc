@@ -4,6 +4,7 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
@@ -80,6 +81,7 @@ ExitStatus ShowLog(const EventsFlags& flags, EventId id) {
 void Follow(Controller& controller, const EventsFlags& flags, EventId id, StopSignals& stop) {
   Epoch epoch;
   uint64_t after = 0;
+  bool away = false;
   do {
     absl::StatusOr<RecentEvents> events = controller.Events(after, id, kAskTimeout);
     if (events.ok() && events->epoch != epoch && after > 0) {  // another server counts anew
@@ -88,9 +90,11 @@ void Follow(Controller& controller, const EventsFlags& flags, EventId id, StopSi
       events = controller.Events(after, id, kAskTimeout);
     }
     if (!events.ok()) {
-      LOG(WARNING) << "the server does not answer: " << events.status().message();
+      LOG_IF(WARNING, !std::exchange(away, true))
+          << "the server does not answer: " << events.status().message();
       continue;
     }
+    LOG_IF(WARNING, std::exchange(away, false)) << "the server answers again";
     LOG_IF(WARNING, events->lost) << "some events were forgotten before they could be shown";
     epoch = events->epoch;
     after = events->last;
