@@ -126,10 +126,11 @@ TEST(HugePagesTest, BothKindsOfMemoryShouldHaveThem) {
   ExpectAdvice(CheckHugePages({}), Verdict::kNote, "has no", "nothing");
 }
 
-TEST(OpenFilesTest, TheSoftLimitCounts) {
+TEST(OpenFilesTest, TheSoftLimitCountsForWorkersAndTheHardOneForServers) {
   ExpectOk(CheckOpenFiles({.open_files = Limit{.soft = kUnlimited, .hard = kUnlimited}}));
   ExpectOk(CheckOpenFiles({.open_files = Limit{.soft = 65536, .hard = 65536}}));
-  ExpectAdvice(CheckOpenFiles({.open_files = Limit{.soft = 1024, .hard = 65536}}), Verdict::kNote,
+  ExpectOk(CheckOpenFiles({.open_files = Limit{.soft = 1024, .hard = 65536}}));
+  ExpectAdvice(CheckOpenFiles({.open_files = Limit{.soft = 1024, .hard = 4096}}), Verdict::kNote,
                "1024", "ulimit -n");
   ExpectAdvice(CheckOpenFiles({.open_files = Limit{.soft = 256, .hard = 65536}}), Verdict::kProblem,
                "256", "ulimit -n");
