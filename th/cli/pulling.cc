@@ -89,11 +89,12 @@ absl::Status NobodyHolds(const PullFlags& flags, const Catalog& catalog, const V
                 holders.disconnected.size() == 1 ? ", which did, has" : ", which did, have",
                 " lost the server");
   const std::string held = NameHeldVersions(catalog, flags.connection.key(), flags.form);
-  const absl::string_view others =
-      absl::StartsWith(held, "held") ? ": take one of these (--version), or have " : ": have ";
+  const absl::string_view others = absl::StartsWith(held, "held")
+                                       ? ": take one of these (--version), or have version '"
+                                       : ": have version '";
   return absl::NotFoundError(absl::StrCat("nobody holds version ", version.ToString(), " in form ",
                                           flags.form, " now", gone, "; ", held, others,
-                                          version.label.text(), " published again", event));
+                                          version.label.text(), "' published again", event));
 }
 
 // Code words and causes in the text of an update's error (th/client/client.h).
