@@ -303,7 +303,7 @@ class RunningSystemdTest(unittest.TestCase):
         self.machine.boot()
 
     def publish(self, label: str) -> None:
-        """A publisher in a unit of its own, until stop_publishing."""
+        """Starts a publisher in the unit `publisher`, which must not run yet."""
         self.machine.run(
             "systemd-run",
             "--unit=publisher",

@@ -2,18 +2,17 @@
 // there are no virtual hosts.
 #include <poll.h>
 
-#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "testing/end_to_end/two_hosts.h"
 #include "testing/status_matchers.h"
 #include "th/processes/child_process.h"
 #include "th/processes/runfiles.h"
@@ -31,17 +30,11 @@ constexpr size_t kPeer = 1;
 constexpr uint16_t kPort = 7099;
 constexpr absl::Duration kPatience = absl::Seconds(60);
 
-class DoctorPairTest : public ::testing::Test {
+class DoctorPairTest : public TwoHostsTest {
  protected:
   void SetUp() override {
-    const char* folder = getenv("TEST_TMPDIR");
-    auto hosts = VirtualHosts::Create(
-        {.rates = {kFastestLink, kFastestLink}, .folder = folder == nullptr ? "/tmp" : folder});
-    if (absl::StartsWith(hosts.status().message(), kNoVirtualHosts)) {
-      GTEST_SKIP() << hosts.status().message();
-    }
-    ASSERT_OK(hosts.status());
-    hosts_ = *std::move(hosts);
+    TwoHostsTest::SetUp();
+    if (hosts_ == nullptr) return;
     peer_ = StartDoctor(kPeer, {"--listen", PeerAddress()});
     pollfd said{.fd = peer_->output_fd(), .events = POLLIN};
     ASSERT_EQ(poll(&said, 1, static_cast<int>(absl::ToInt64Milliseconds(kPatience))), 1);
@@ -84,7 +77,6 @@ class DoctorPairTest : public ::testing::Test {
     return found;
   }
 
-  std::unique_ptr<VirtualHosts> hosts_;
   std::unique_ptr<ChildProcess> peer_;
 };
 

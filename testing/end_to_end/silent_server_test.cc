@@ -1,12 +1,11 @@
 // The server's host loses its link: no connection closes, and no packet arrives. Skipped where
 // there are no virtual hosts.
-#include <cstdlib>
 #include <memory>
 #include <string>
 
-#include "absl/strings/match.h"
 #include "gtest/gtest.h"
 #include "testing/cluster/cluster.h"
+#include "testing/end_to_end/two_hosts.h"
 #include "testing/status_matchers.h"
 #include "th/processes/virtual_hosts.h"
 
@@ -18,24 +17,17 @@ constexpr size_t kServerHost = 0;
 // machine under load.
 constexpr double kLongestUnpublishSeconds = 3.0;
 
-class SilentServerTest : public ::testing::Test {
+class SilentServerTest : public TwoHostsTest {
  protected:
   void SetUp() override {
-    const char* folder = getenv("TEST_TMPDIR");
-    auto hosts = VirtualHosts::Create(
-        {.rates = {kFastestLink, kFastestLink}, .folder = folder == nullptr ? "/tmp" : folder});
-    if (absl::StartsWith(hosts.status().message(), kNoVirtualHosts)) {
-      GTEST_SKIP() << hosts.status().message();
-    }
-    ASSERT_OK(hosts.status());
-    hosts_ = *std::move(hosts);
+    TwoHostsTest::SetUp();
+    if (hosts_ == nullptr) return;
     ASSERT_OK_AND_ASSIGN(cluster_, Cluster::Start({}, hosts_.get()));
     ASSERT_OK_AND_ASSIGN(trainer_, cluster_->Join({.group = "trainer", .load = true}));
     ASSERT_OK_AND_ASSIGN(reader_, cluster_->Join({.group = "rollout"}));
     ASSERT_OK(cluster_->SendToRanks({trainer_}, Publish("v1")));
   }
 
-  std::unique_ptr<VirtualHosts> hosts_;
   std::unique_ptr<Cluster> cluster_;
   RankProcess* trainer_ = nullptr;
   RankProcess* reader_ = nullptr;

@@ -136,7 +136,6 @@ absl::Status WriteInto(const std::string& folder, const std::vector<FileTensors>
   return self.Sync();
 }
 
-constexpr absl::string_view kUnfinished = ".unfinished-";
 constexpr absl::string_view kRandomPart = "XXXXXX";  // of mkdtemp
 // Another process that cleans up may take a folder in the moment between its making and its lock.
 constexpr int kUnfinishedTries = 8;
@@ -145,7 +144,7 @@ constexpr int kUnfinishedTries = 8;
 // process which wrote there has gone.
 absl::StatusOr<FileDescriptor> MakeUnfinished(const std::string& folder) {
   for (int i = 0;; ++i) {
-    std::string path = absl::StrCat(folder, kUnfinished, kRandomPart);
+    std::string path = absl::StrCat(folder, kUnfinishedMark, kRandomPart);
     if (mkdtemp(path.data()) == nullptr) return FileError("create", path, errno);
     absl::StatusOr<FileDescriptor> made = FileDescriptor::OpenFolder(path);
     // Without locks nobody removes it.
@@ -223,9 +222,9 @@ absl::Status WriteCheckpoint(const std::string& path, absl::Span<const Checkpoin
 }
 
 bool RemoveIfUnfinished(const std::string& path) {
-  const size_t mark = absl::string_view(path).rfind(kUnfinished);
+  const size_t mark = absl::string_view(path).rfind(kUnfinishedMark);
   const bool named_so = mark != absl::string_view::npos &&
-                        path.size() == mark + kUnfinished.size() + kRandomPart.size();
+                        path.size() == mark + kUnfinishedMark.size() + kRandomPart.size();
   if (!named_so) return false;
   const absl::StatusOr<FileDescriptor> folder = FileDescriptor::OpenFolder(path);
   if (!folder.ok() || !folder->TryLock()) return false;

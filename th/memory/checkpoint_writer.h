@@ -39,6 +39,9 @@ inline constexpr uint64_t kCheckpointPieceBytes = uint64_t{16} << 20;
 absl::Status WriteCheckpoint(const std::string& path, absl::Span<const CheckpointTensor> tensors,
                              const CheckpointWriteOptions& options);
 
+// In the name of a folder that is being written, or was when its process ended.
+inline constexpr absl::string_view kUnfinishedMark = ".unfinished-";
+
 // Removes the folder `path` if WriteCheckpoint left it: if its process was killed while it wrote
 // there. False, and nothing is done, where the name is no such name ("FOLDER.unfinished-XXXXXX"),
 // or a process writes there still. On a file system without locks nothing is removed.

@@ -135,7 +135,8 @@ struct Server::Impl {
   HttpResponse Page(const std::string& path);
   HttpResponse State();
   HttpResponse Metrics();
-  // Live: the loop answers. Healthy: new connections are accepted, too.
+  // Live: the loop answers. Healthy: new connections are accepted, too, which a restart would not
+  // bring about.
   HttpResponse Live();
   HttpResponse Health();
 
@@ -291,7 +292,6 @@ HttpResponse Server::Impl::Live() {
 }
 
 HttpResponse Server::Impl::Health() {
-  // A restart would not give it more.
   if (DescriptorsExhausted()) {
     return {.status = 503, .body = absl::StrCat("cannot accept: ", ShortageText(), "\n")};
   }

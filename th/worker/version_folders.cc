@@ -20,9 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// In the name of a folder that a follower writes, or removes.
-constexpr absl::string_view kUnfinished = ".unfinished-";
-
 // The sequence in "1.2-step-7".
 std::optional<VersionSequence> SequenceOf(const std::string& name) {
   const size_t dash = name.find('-');
@@ -59,7 +56,7 @@ bool Says(const SafetensorsMetadata& metadata, const char* what, absl::string_vi
 
 // In one step out of the way of whoever reads it; what a kill leaves of it is a leftover.
 bool Remove(const std::string& folder) {
-  const std::string doomed = absl::StrCat(folder, kUnfinished, "remove");
+  const std::string doomed = absl::StrCat(folder, kUnfinishedMark, "remove");
   std::error_code error;
   fs::remove_all(doomed, error);
   fs::rename(folder, doomed, error);
@@ -104,7 +101,7 @@ std::vector<std::string> VersionFolders::RemoveOlder(size_t keep,
   for (const fs::path& entry : EntriesOf(into_)) {
     const std::string name = entry.filename().string();
     // Another follower may be writing there.
-    if (absl::StrContains(name, kUnfinished)) continue;
+    if (absl::StrContains(name, kUnfinishedMark)) continue;
     const std::optional<VersionSequence> sequence = SequenceOf(name);
     if (!sequence.has_value() || name == fs::path(current).filename()) continue;
     if (IsOurs(entry.string(), *sequence)) others.emplace_back(*sequence, entry.string());
