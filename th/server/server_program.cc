@@ -48,12 +48,12 @@ bool HasLostParent(pid_t parent) {
   return true;
 }
 
-// Shuts the server down. A second signal ends the process at once, but for one that comes so soon
-// after the first that it is the same stop, passed on twice (kOneStop).
-void ShutDown(Server& server, const sigset_t& signals) {
+// Shuts the server down. A signal meanwhile ends the process at once, but for one within
+// `one_stop`: that is the stop under way, passed on twice.
+void ShutDown(Server& server, const sigset_t& signals, absl::Duration one_stop) {
   absl::Notification down;
   std::thread impatient([&] {
-    const absl::Time own_stop = MonotonicNow() + kOneStop;
+    const absl::Time own_stop = MonotonicNow() + one_stop;
     const timespec look{.tv_nsec = 50'000'000};
     while (!down.HasBeenNotified()) {
       const int signal = sigtimedwait(&signals, nullptr, &look);
@@ -76,7 +76,7 @@ int ServeUntilSignalled(Server& server, const sigset_t& signals, pid_t parent) {
   }
   LOG_IF(INFO, signal > 0) << (signal == SIGTERM ? "SIGTERM" : "SIGINT")
                            << ": stopping; workers are told to come back later";
-  ShutDown(server, signals);
+  ShutDown(server, signals, signal > 0 ? kOneStop : absl::ZeroDuration());
   return failure.ok() ? static_cast<int>(ServerExit::kClean) : Fail(ServerExit::kState, failure);
 }
 
