@@ -24,6 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -130,6 +131,8 @@ TEST_F(CommandsTest, ARollBackWithdrawsLaterVersions) {
   EXPECT_THAT(RunTh({"describe", "step-2"}).output(), HasSubstr("a roll-back withdrew it"));
   EXPECT_EQ(RunTh({"describe", "step-2", "--json"}).json()["withdrawn"], true);
   EXPECT_THAT(RunTh({"rollback", "step-1"}).output(), HasSubstr("nothing was withdrawn"));
+  EXPECT_THAT(RunTh({"events"}).output(),
+              ContainsRegex("controller at 127\\.0\\.0\\.1  rolled back: to step-1"));
 }
 
 TEST_F(CommandsTest, ARollBacksKeyIsGoodForOneVersion) {

@@ -126,6 +126,12 @@ absl::Status FileDescriptor::Write(const void* from, uint64_t bytes) const {
 
 bool FileDescriptor::TryLock() const { return flock(fd_, LOCK_EX | LOCK_NB) == 0; }
 
+bool FileDescriptor::IsAtItsPath() const {
+  struct stat own, named;
+  return fstat(fd_, &own) == 0 && stat(path_.c_str(), &named) == 0 && own.st_dev == named.st_dev &&
+         own.st_ino == named.st_ino;
+}
+
 absl::Status FileDescriptor::Truncate(uint64_t bytes) const {
   if (ftruncate(fd_, static_cast<off_t>(bytes)) != 0) return FileError("shorten", path_, errno);
   return absl::OkStatus();

@@ -38,6 +38,8 @@ class FileDescriptor {
   // Locks it alone, as long as it is open. False: another process has it, or the file system has no
   // locks.
   bool TryLock() const;
+  // True while its path names this file, which somebody may have moved or removed.
+  bool IsAtItsPath() const;
 
  private:
   static absl::StatusOr<FileDescriptor> Open(std::string path, int flags);

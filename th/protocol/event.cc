@@ -83,6 +83,18 @@ absl::string_view EventKindName(EventKind kind) {
       return "publication lost";
     case EventKind::kModelForgotten:
       return "model forgotten";
+    case EventKind::kLatestLost:
+      return "latest version lost";
+    case EventKind::kPinned:
+      return "pinned";
+    case EventKind::kPinReleased:
+      return "pin released";
+    case EventKind::kRetentionSet:
+      return "retention set";
+    case EventKind::kServerStarted:
+      return "server started";
+    case EventKind::kServerStops:
+      return "server stops";
   }
   return "event";
 }

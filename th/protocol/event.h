@@ -84,6 +84,13 @@ enum class EventKind : uint8_t {
   // A rank of the group that published it was replaced: the others have to publish again.
   kPublicationLost = 22,
   kModelForgotten = 23,
+  // Nobody holds all of the latest version any more, and no operation of its holder meant that.
+  kLatestLost = 24,
+  kPinned = 25,
+  kPinReleased = 26,  // by command, or as its time has passed
+  kRetentionSet = 27,
+  kServerStarted = 28,
+  kServerStops = 29,
 };
 // "update began"; "event" for what this build does not know.
 absl::string_view EventKindName(EventKind kind);

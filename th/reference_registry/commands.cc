@@ -87,13 +87,28 @@ absl::Status CanSetRetention(const RegistryState& state, const ModelKey& key,
                                                    forms.size(), " forms, the most there may be"));
 }
 
-CommandFinished Pin(Turn& turn, const ModelKey& key, const PinVersion& command) {
+std::string FormText(const std::string& form) {
+  return form.empty() ? "" : absl::StrCat(" form=", form);
+}
+
+std::string TextOf(const Model& model, VersionSequence sequence) {
+  const Version* version = FindVersion(model, sequence);
+  return (version == nullptr ? VersionInfo{.sequence = sequence} : version->info).ToString();
+}
+
+std::string PinText(const std::string& version, const DurablePin& pin) {
+  return absl::StrCat(version, FormText(pin.form), " for ", pin.owner);
+}
+
+CommandFinished Pin(Turn& turn, const ModelKey& key, const PinVersion& command,
+                    const std::string& asked_by) {
   const VersionInfo info = (*FindPublished(turn.state, key, command.version))->info;
   Model& model = *FindModel(turn.state, key);
   auto pin = FindPin(model.durable, info.sequence, command);
   if (pin == model.durable.pins.end()) {
     pin = model.durable.pins.insert(
         pin, {.version = info.sequence, .owner = command.owner, .form = command.form});
+    Note(turn, key, {EventKind::kPinned, EventId(), asked_by}, PinText(info.ToString(), *pin));
   }
   pin->expires_at = turn.now + command.expires_after;
   ExpectExpiry(turn.state, model);
@@ -101,7 +116,8 @@ CommandFinished Pin(Turn& turn, const ModelKey& key, const PinVersion& command) 
   return {.version = info};
 }
 
-CommandFinished Release(Turn& turn, const ModelKey& key, const ReleasePin& command) {
+CommandFinished Release(Turn& turn, const ModelKey& key, const ReleasePin& command,
+                        const std::string& asked_by) {
   VersionInfo info;
   if (const auto version = FindPublished(turn.state, key, command.version); version.ok()) {
     info = (*version)->info;
@@ -109,14 +125,19 @@ CommandFinished Release(Turn& turn, const ModelKey& key, const ReleasePin& comma
     info.sequence = std::get<VersionSequence>(command.version);
   }
   Model& model = *FindModel(turn.state, key);
-  model.durable.pins.erase(FindPin(model.durable, info.sequence, command));
+  const auto pin = FindPin(model.durable, info.sequence, command);
+  Note(turn, key, {EventKind::kPinReleased, EventId(), asked_by}, PinText(info.ToString(), *pin));
+  model.durable.pins.erase(pin);
   ExpectExpiry(turn.state, model);
   Persist(turn, model);
   return {.version = info};
 }
 
-CommandFinished SetKeepLatest(Turn& turn, const ModelKey& key, const SetRetention& command) {
+CommandFinished SetKeepLatest(Turn& turn, const ModelKey& key, const SetRetention& command,
+                              const std::string& asked_by) {
   Model& model = TakeModel(turn, key);
+  Note(turn, key, {EventKind::kRetentionSet, EventId(), asked_by},
+       absl::StrCat("the latest ", command.keep_latest, " are kept", FormText(command.form)));
   if (command.form.empty()) {
     model.durable.keep_latest = command.keep_latest;
   } else if (command.keep_latest == 0) {
@@ -207,20 +228,23 @@ absl::Status ExecuteCommand::CanApply(const RegistryState& state) const {
 
 CommandFinished ExecuteCommand::Apply(Turn& turn) const {
   const Command& command = message->command;
-  if (const auto* pin = std::get_if<PinVersion>(&command)) return Pin(turn, key, *pin);
-  if (const auto* release = std::get_if<ReleasePin>(&command)) return Release(turn, key, *release);
+  if (const auto* pin = std::get_if<PinVersion>(&command)) return Pin(turn, key, *pin, asked_by);
+  if (const auto* release = std::get_if<ReleasePin>(&command)) {
+    return Release(turn, key, *release, asked_by);
+  }
   if (const auto* roll_back = std::get_if<RollBack>(&command)) {
-    return RunRollBack(turn, RollBackModel{key, *roll_back, caller}, message->idempotency_key);
+    return RunRollBack(turn, RollBackModel{key, *roll_back, caller, asked_by},
+                       message->idempotency_key);
   }
   if (std::holds_alternative<th::Forget>(command)) {
-    Forget(turn, key);
+    ForgetOnCommand(turn, key, asked_by);
     return {};
   }
-  return SetKeepLatest(turn, key, std::get<SetRetention>(command));
+  return SetKeepLatest(turn, key, std::get<SetRetention>(command), asked_by);
 }
 
 CommandFinished RunOnce(Turn& turn, const ModelKey& key, const RunCommand& message,
-                        const Group* caller) {
+                        const Group* caller, const std::string& asked_by) {
   const Model* model = FindModel(turn.state, key);
   if (model != nullptr) {
     auto done = model->commands.find(message.idempotency_key);
@@ -228,7 +252,7 @@ CommandFinished RunOnce(Turn& turn, const ModelKey& key, const RunCommand& messa
     const DurableRollBackResult* earlier = FindRollBackResult(*model, message.idempotency_key);
     if (earlier != nullptr) return RestoreResult(*model, *earlier);
   }
-  const ExecuteCommand execute{key, &message, caller};
+  const ExecuteCommand execute{key, &message, caller, asked_by};
   const absl::Status status = execute.CanApply(turn.state);
   CommandFinished finished;
   if (status.ok()) finished = execute.Apply(turn);
@@ -246,8 +270,12 @@ void ExpirePins(Turn& turn) {
   auto& expiries = turn.state.pin_expiries;
   while (!expiries.empty() && expiries.begin()->first <= turn.now) {
     Model& model = *FindModel(turn.state, expiries.begin()->second);
-    std::erase_if(model.durable.pins,
-                  [&](const DurablePin& pin) { return pin.expires_at <= turn.now; });
+    std::erase_if(model.durable.pins, [&](const DurablePin& pin) {
+      if (pin.expires_at > turn.now) return false;
+      Note(turn, model.key, {EventKind::kPinReleased},
+           absl::StrCat(PinText(TextOf(model, pin.version), pin), ": its time has passed"));
+      return true;
+    });
     ExpectExpiry(turn.state, model);
     NoteUse(turn.state, model, turn.now);
     Persist(turn, model);

@@ -3,6 +3,8 @@
 #ifndef TH_REFERENCE_REGISTRY_COMMANDS_H_
 #define TH_REFERENCE_REGISTRY_COMMANDS_H_
 
+#include <string>
+
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "th/protocol/messages.h"
@@ -19,6 +21,7 @@ struct ExecuteCommand {
   ModelKey key;
   const RunCommand* message = nullptr;  // outlives this
   const Group* caller = nullptr;        // none: a controller
+  std::string asked_by;                 // for people: "trainer", "controller at 10.0.0.5"
 
   // INVALID_ARGUMENT: an idempotency key of no or too many bytes, bad names, a pin without time.
   // NOT_FOUND: no such version, pin or model. FAILED_PRECONDITION: the model to be forgotten is in
@@ -32,7 +35,7 @@ struct ExecuteCommand {
 // attributes of the version that it names are told while the version is known. An
 // UNAVAILABLE or RESOURCE_EXHAUSTED result is not remembered: the caller should try again.
 CommandFinished RunOnce(Turn& turn, const ModelKey& key, const RunCommand& message,
-                        const Group* caller);
+                        const Group* caller, const std::string& asked_by);
 
 // Pins whose time has come are gone.
 void ExpirePins(Turn& turn);

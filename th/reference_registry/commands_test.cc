@@ -1,6 +1,8 @@
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "testing/status_matchers.h"
@@ -9,6 +11,7 @@
 namespace th {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -52,6 +55,26 @@ TEST(CommandsTest, RetentionIsDurableListedAndTheLastWriterWins) {
   EXPECT_EQ(hub.model().keep_latest, 5u);
   hub.Restart();
   EXPECT_EQ(hub.List().models.at(0).keep_latest, 5u);
+}
+
+TEST(CommandsTest, EventsSayWhoChangedWhatIsKept) {
+  RegistryHarness hub;
+  TestRank trainer = Trainer(hub, "step-1");
+  ASSERT_OK(hub.Command(Keep("keep", 3)).status);
+  ASSERT_OK(hub.Command(Pin("pin", "eval", absl::Seconds(3))).status);
+  ASSERT_OK(hub.Command(Pin("pin longer", "eval", absl::Seconds(5))).status);
+  trainer.Say(Pin("pin as a rank", "ckpt"));
+  trainer.Say(Release("release", "ckpt"));
+  trainer.Say(RunCommand{"back", RollBack{LatestVersion{}}});
+  PassAlive(hub, {&trainer}, absl::Seconds(6));
+  EXPECT_THAT(hub.Log(), AllOf(HasSubstr("controller: retention set: the latest 3 are kept"),
+                               HasSubstr("controller: pinned: step-1"), HasSubstr(" for eval"),
+                               HasSubstr("trainer: pinned: step-1"),
+                               HasSubstr("trainer: pin released: step-1"),
+                               HasSubstr("trainer: rolled back: to step-1"),
+                               HasSubstr(" for eval: its time has passed")));
+  const std::vector<std::string> parts = absl::StrSplit(hub.Log(), "controller: pinned");
+  EXPECT_EQ(parts.size(), 2u) << "a pin that is renewed is no event";
 }
 
 TEST(CommandsTest, RetentionCountsPerForm) {

@@ -160,7 +160,8 @@ struct MessageHandler {
     ApplyOrCount(turn, worker, RemoveBuffer{AddressOf(message.buffer)});
   }
   void operator()(const RunCommand& message) const {
-    CommandFinished finished = RunOnce(turn, worker.group->model->key, message, worker.group);
+    CommandFinished finished =
+        RunOnce(turn, worker.group->model->key, message, worker.group, worker.group->name);
     const bool rolled_back =
         finished.status.ok() && std::holds_alternative<RollBack>(message.command);
     if (rolled_back) {  // the group that asked goes on in the new lineage

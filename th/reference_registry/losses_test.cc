@@ -1,4 +1,5 @@
-// A retained version that nobody has any more is told, once, with what its last holder went.
+// Retained versions, and the latest one, that nobody has any more: the event comes once, and says
+// how the last holder went.
 #include <string>
 #include <vector>
 
@@ -27,6 +28,7 @@ class LossesTest : public ::testing::Test {
   void KeepLatest(uint32_t versions) {
     ASSERT_OK(hub_.Command({absl::StrCat("keep-", versions), SetRetention{versions}}).status);
   }
+  uint64_t LatestLost() { return hub_.registry().Figures().at(0).latest_lost; }
   uint64_t Lost() { return hub_.registry().counters().retained_lost; }
   static FinishedOperation Unpublished(const VersionInfo& version) {
     return {.number = OperationNumber(2), .kind = OperationKind::kUnpublish, .version = version};
@@ -138,6 +140,51 @@ TEST_F(LossesTest, WhoFillsYetMaySaveItAndWhoFailsDoesNot) {
   EXPECT_THAT(hub_.Log(), AllOf(HasSubstr("rollout/0: retained version lost: one"),
                                 HasSubstr("its last replica had not yet received all of it")));
   EXPECT_EQ(Lost(), 1u);
+}
+
+// ---- the latest version, which nothing retains
+
+TEST_F(LossesTest, ARankOfItsLastHolderThatDiesLosesTheLatestVersion) {
+  KeepLatest(0);
+  EXPECT_EQ(LatestLost(), 0u);
+  trainer_[1].Disconnect();
+  PassAlive(hub_, {&trainer_[0]}, absl::Seconds(60));
+  EXPECT_THAT(hub_.Log(),
+              AllOf(HasSubstr("trainer/1: latest version lost: one"),
+                    HasSubstr("nobody holds all of it any more: its last replica is gone")));
+  EXPECT_EQ(LatestLost(), 1u);
+  EXPECT_EQ(Lost(), 0u);
+  TestRank second(hub_, "second", 0, 1);
+  PublishTwo(second);
+  EXPECT_EQ(LatestLost(), 0u);
+}
+
+TEST_F(LossesTest, TheLatestVersionThatAnotherGroupHoldsIsNotLost) {
+  KeepLatest(0);
+  std::vector<TestRank> rollout = JoinedGroup(hub_, "rollout", 2);
+  UpdateWhole(rollout);
+  trainer_[1].Disconnect();
+  PassAlive(hub_, {&trainer_[0], &rollout[0], &rollout[1]}, absl::Seconds(60));
+  EXPECT_THAT(hub_.Log(), AllOf(HasSubstr("lease expired"), Not(HasSubstr("version lost"))));
+  EXPECT_EQ(LatestLost(), 0u);
+}
+
+TEST_F(LossesTest, WhoUnpublishesTheLatestVersionMeansIt) {
+  KeepLatest(0);
+  for (TestRank& rank : trainer_) rank.Unpublish();
+  for (TestRank& rank : trainer_) rank.Done();
+  EXPECT_THAT(hub_.Log(), AllOf(HasSubstr("unpublished"), Not(HasSubstr("version lost"))));
+  EXPECT_EQ(LatestLost(), 1u) << "newcomers wait all the same";
+}
+
+TEST_F(LossesTest, AnOlderVersionMayGo) {
+  KeepLatest(0);
+  TestRank second(hub_, "second", 0, 1);
+  PublishTwo(second);
+  trainer_[1].Disconnect();
+  PassAlive(hub_, {&trainer_[0], &second}, absl::Seconds(60));
+  EXPECT_THAT(hub_.Log(), Not(HasSubstr("version lost")));
+  EXPECT_EQ(LatestLost(), 0u);
 }
 
 // ---- a server that restarted

@@ -40,9 +40,9 @@ const Model* LeastRecentlyUsed(const RegistryState& state) {
 
 bool IsFull(const RegistryState& state) { return state.models.size() >= state.limits.max_models; }
 
-void Forget(Turn& turn, const ModelKey& key, const std::string& why) {
+void Forget(Turn& turn, const ModelKey& key, const std::string& who, const std::string& why) {
   Model& model = *FindModel(turn.state, key);
-  Note(turn, model.key, {EventKind::kModelForgotten}, why);
+  Note(turn, model.key, {EventKind::kModelForgotten, EventId(), who}, why);
   while (!model.versions.empty()) EraseVersion(turn, model.versions.begin()->second);
   turn.durable_changed |= turn.state.durable.models.erase(model.key) > 0;
   ForgetModel(turn.state, model);
@@ -69,7 +69,7 @@ Model& TakeModel(Turn& turn, const ModelKey& key) {
   RegistryState& state = turn.state;
   if (FindModel(state, key) == nullptr && IsFull(state)) {
     if (const Model* unused = LeastRecentlyUsed(state)) {
-      Forget(turn, unused->key, absl::StrCat("makes room for ", key.ToString()));
+      Forget(turn, unused->key, /*who=*/"", absl::StrCat("makes room for ", key.ToString()));
     }
   }
   return EnsureModel(state, key);
@@ -103,7 +103,9 @@ absl::Status CanForget(const RegistryState& state, const ModelKey& key) {
                    ": it can be forgotten once they have left"));
 }
 
-void Forget(Turn& turn, const ModelKey& key) { Forget(turn, key, "on command"); }
+void ForgetOnCommand(Turn& turn, const ModelKey& key, const std::string& asked_by) {
+  Forget(turn, key, asked_by, "on command");
+}
 
 void ForgetUnused(Turn& turn) {
   RegistryState& state = turn.state;
@@ -119,7 +121,7 @@ void ForgetUnused(Turn& turn) {
     }
   }
   for (const Model* model : unused) {
-    Forget(turn, model->key,
+    Forget(turn, model->key, /*who=*/"",
            absl::StrCat("unused for ", absl::FormatDuration(turn.now - model->last_used)));
   }
   SetForgetsAt(state, next);

@@ -4,6 +4,8 @@
 #ifndef TH_REFERENCE_REGISTRY_MODELS_H_
 #define TH_REFERENCE_REGISTRY_MODELS_H_
 
+#include <string>
+
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "th/registry_state/state.h"
@@ -25,8 +27,8 @@ void NoteUse(RegistryState& state, Model& model, absl::Time now);
 // NOT_FOUND: there is none. UNAVAILABLE: ranks may still come back after a restart.
 // FAILED_PRECONDITION naming the groups that it has.
 absl::Status CanForget(const RegistryState& state, const ModelKey& key);
-// CanForget was OK. Pins and retention policies go too.
-void Forget(Turn& turn, const ModelKey& key);
+// CanForget was OK. Pins and retention policies go too. `asked_by` is for people.
+void ForgetOnCommand(Turn& turn, const ModelKey& key, const std::string& asked_by);
 // When forgets_at has come: models without groups, pins and retention policies go that have been
 // unused for limits.forget_after.
 void ForgetUnused(Turn& turn);

@@ -69,10 +69,10 @@ absl::Time Registry::NextDeadline() const {
 }
 
 Registry::CommandResult Registry::HandleCommand(const ModelKey& key, const RunCommand& command,
-                                                absl::Time now) {
+                                                const std::string& asked_by, absl::Time now) {
   CommandResult result;
   result.effects = impl_->Run(now, [&](Turn& turn) {
-    result.finished = registry::RunOnce(turn, key, command, /*caller=*/nullptr);
+    result.finished = registry::RunOnce(turn, key, command, /*caller=*/nullptr, asked_by);
   });
   return result;
 }

@@ -55,12 +55,13 @@ class Registry {
   absl::Time NextDeadline() const;
 
   // Mutating calls of a controller without a rank. The result is in the status/value; effects may
-  // go to workers.
+  // go to workers. `asked_by` is for people: "controller at 10.0.0.5".
   struct CommandResult {
     CommandFinished finished;
     RegistryEffects effects;
   };
-  CommandResult HandleCommand(const ModelKey& key, const RunCommand& command, absl::Time now);
+  CommandResult HandleCommand(const ModelKey& key, const RunCommand& command,
+                              const std::string& asked_by, absl::Time now);
 
   // Everything of a run ("" for all) and model ("" for all).
   Catalog List(const std::string& run, const std::string& model, absl::Time now) const;

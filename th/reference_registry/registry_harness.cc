@@ -102,7 +102,7 @@ void RegistryHarness::Pause(absl::Duration duration) {
 }
 
 CommandFinished RegistryHarness::Command(const RunCommand& command, const ModelKey& key) {
-  Registry::CommandResult result = registry_->HandleCommand(key, command, now_);
+  Registry::CommandResult result = registry_->HandleCommand(key, command, "controller", now_);
   Route(std::move(result.effects));
   return result.finished;
 }

@@ -190,6 +190,15 @@ void NoteLost(Turn& turn, const Model& model, const VersionInfo& version, const 
                     " is lost: it is retained, and its last replica ", last.how));
 }
 
+void NoteLatestLost(Turn& turn, const Model& model, const VersionInfo& version,
+                    const std::string& form, const LastHolder& last) {
+  Note(
+      turn, model.key, {EventKind::kLatestLost, EventId(), last.who},
+      absl::StrCat(version.ToString(), form.empty() ? "" : " form=", form,
+                   " is the latest version, and nobody holds all of it any more: its last replica ",
+                   last.how, "; newcomers wait until it is published again or rolled back"));
+}
+
 std::set<std::string> FormsOf(const Version& version) {
   std::set<std::string> forms;
   for (const auto& [key, shard] : version.shards) forms.insert(key.form);
@@ -250,15 +259,21 @@ bool IsRetained(const Version& version, const std::string& form) {
          IsRetained(*version.model, version.info.sequence, form);
 }
 
-std::vector<std::string> LostForms(const RegistryState& state, const Version& version) {
-  if (state.adopting) return {};
+std::vector<std::string> FormsThatNobodyHas(const RegistryState& state, const Version& version) {
+  if (state.adopting || version.phase != VersionPhase::kPublished) return {};
   std::set<std::string> forms = FormsOf(version);
-  if (forms.empty()) forms.insert("");
-  std::vector<std::string> lost;
+  if (forms.empty()) return {""};
+  std::vector<std::string> missing;
   for (const std::string& form : forms) {
-    const bool there = !form.empty() && IsSomewhere(version, form);
-    if (!there && IsRetained(version, form)) lost.push_back(form);
+    if (!IsSomewhere(version, form)) missing.push_back(form);
   }
+  return missing;
+}
+
+std::vector<std::string> LostForms(const RegistryState& state, const Version& version) {
+  if (!MayRetain(version.model->durable)) return {};
+  std::vector<std::string> lost = FormsThatNobodyHas(state, version);
+  std::erase_if(lost, [&](const std::string& form) { return !IsRetained(version, form); });
   return lost;
 }
 
@@ -332,7 +347,12 @@ void ReportLosses(Turn& turn) {
     Model* model = FindModel(turn.state, left.model);
     const Version* version = model == nullptr ? nullptr : FindVersion(*model, left.version);
     if (version == nullptr || IsSomewhere(*version, left.form)) continue;
-    if (IsRetained(*version, left.form)) NoteLost(turn, *model, version->info, left.form, last);
+    const bool meant = !last.operation.empty();
+    if (IsRetained(*version, left.form)) {
+      NoteLost(turn, *model, version->info, left.form, last);
+    } else if (!meant && left.version == LatestOf(*model)) {
+      NoteLatestLost(turn, *model, version->info, left.form, last);
+    }
   }
 }
 

@@ -30,8 +30,10 @@ namespace th::registry {
 // O(newer versions of the model, up to keep_latest complete ones).
 bool IsRetained(const Version& version, const std::string& form);
 
-// The forms in which the version is retained and nobody has it or is receiving it, by name; an
-// empty name where no form of it is known. None while ranks may come back after a restart.
+// The forms in which nobody has the published version or is receiving it, by name; an empty name
+// where no form of it is known. None while ranks may come back after a restart.
+std::vector<std::string> FormsThatNobodyHas(const RegistryState& state, const Version& version);
+// Those of them in which it is retained.
 std::vector<std::string> LostForms(const RegistryState& state, const Version& version);
 
 // True when `transaction` may not go on yet, since it would take away the last replica of a

@@ -1,6 +1,7 @@
 #include "th/reference_registry/roll_back.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -134,7 +135,7 @@ VersionInfo RollBackModel::Apply(Turn& turn) const {
   model.durable.high_water = target.sequence;
   model.durable.high_water_label = target.label.text();
   Persist(turn, model);
-  Note(turn, key, {EventKind::kRolledBack, EventId(), caller == nullptr ? "" : caller->name},
+  Note(turn, key, {EventKind::kRolledBack, EventId(), asked_by},
        absl::StrCat("to ", target.ToString(), ", lineage ", model.durable.lineage.value));
   return target;
 }

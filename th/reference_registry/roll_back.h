@@ -3,6 +3,8 @@
 #ifndef TH_REFERENCE_REGISTRY_ROLL_BACK_H_
 #define TH_REFERENCE_REGISTRY_ROLL_BACK_H_
 
+#include <string>
+
 #include "absl/status/status.h"
 #include "th/protocol/messages.h"
 #include "th/registry_state/state.h"
@@ -16,6 +18,7 @@ struct RollBackModel {
   // The group that asked, if a member did: it knows that what it published is withdrawn, and is not
   // told.
   const Group* caller = nullptr;
+  std::string asked_by;  // for people: "trainer", "controller at 10.0.0.5"
 
   // NOT_FOUND: no such version. FAILED_PRECONDITION: it was withdrawn. UNAVAILABLE: the server is
   // recovering.

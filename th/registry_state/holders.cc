@@ -197,19 +197,19 @@ LastHolder HowItGoes(const Buffer& buffer) {
           buffer.drained_while_away ? "was let go while the server was away" : "is gone"};
 }
 
-// Notes when the buffer was the last holder of a shard, in a form that had all its shards
-// somewhere.
+// Notes when the buffer was the last holder of a shard of the latest or a retained version, in a
+// form that had all its shards somewhere.
 void NoteIfLast(Turn& turn, const Buffer& buffer) {
   const Shard& shard = *buffer.shard;
   const auto is_other = [&](const auto& holder) {
     return holder.second != &buffer && HasOrGets(*holder.second);
   };
-  const bool retains = MayRetain(shard.version->model->durable);
-  if (!retains || turn.state.adopting || !HasOrGets(buffer)) return;
+  const Model& model = *shard.version->model;
+  const bool matters = MayRetain(model.durable) || shard.version->info.sequence == LatestOf(model);
+  if (!matters || turn.state.adopting || !HasOrGets(buffer)) return;
   if (std::any_of(shard.holders.begin(), shard.holders.end(), is_other)) return;
   if (!IsSomewhere(*shard.version, shard.key.form)) return;
-  turn.forms_left[{shard.version->model->key, shard.version->info.sequence, shard.key.form}] =
-      HowItGoes(buffer);
+  turn.forms_left[{model.key, shard.version->info.sequence, shard.key.form}] = HowItGoes(buffer);
 }
 
 // Moves committed content to Buffer::displaced. Does nothing for content that is not committed, so

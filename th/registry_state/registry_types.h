@@ -182,6 +182,7 @@ struct ModelFigures {
   ModelKey key;
   uint64_t versions = 0;                     // withdrawn ones left out
   uint64_t retained_lost = 0;                // retained ones that nobody has, each form of them
+  uint64_t latest_lost = 0;                  // forms of the latest one that nobody has
   std::map<std::string, uint64_t> replicas;  // by CatalogReplica::state, "idle" among them
   ModelTotals totals;
   SecondsHistogram update_seconds;  // of group updates that moved, from the first rank's call

@@ -1,13 +1,26 @@
 #include "th/server/controller_call.h"
 
 #include <atomic>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/string_view.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
 #include "th/wire/grpc_status.h"
 
 namespace th {
+namespace {
+
+// From "ipv4:10.0.0.5:4711" or "ipv6:[fe80::1]:4711", whose brackets may be escaped ("%5B", "%5D").
+std::string CallerText(absl::string_view peer) {
+  std::string address = absl::StrReplaceAll(peer, {{"%5B", "["}, {"%5D", "]"}});
+  address = address.substr(address.find(':') + 1);
+  return absl::StrCat("controller at ", address.substr(0, address.rfind(':')));
+}
+
+}  // namespace
 
 absl::Status OpenCalls::Open() {
   absl::MutexLock lock(&mutex_);
@@ -39,8 +52,9 @@ void OpenCalls::Close(size_t answer_bytes) {
   answer_bytes_ -= answer_bytes;
 }
 
-ControllerCall::ControllerCall(OpenCalls* open_calls, const Handler* handler)
-    : open_calls_(open_calls), handler_(handler) {
+ControllerCall::ControllerCall(OpenCalls* open_calls, const Handler* handler,
+                               const std::string& peer)
+    : open_calls_(open_calls), handler_(handler), caller_(CallerText(peer)) {
   StartRead(&request_);
 }
 

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <string>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/any_invocable.h"
@@ -68,8 +69,11 @@ class ControllerCall final : public grpc::ServerGenericBidiReactor {
   // Decodes the request and ends the call, now or later. Must not block.
   using Handler = std::function<void(ControllerCall& call, grpc::ByteBuffer& request)>;
 
-  // `open_calls` and `handler` outlive the gRPC server.
-  ControllerCall(OpenCalls* open_calls, const Handler* handler);
+  // `open_calls` and `handler` outlive the gRPC server. `peer` is the caller as gRPC names it.
+  ControllerCall(OpenCalls* open_calls, const Handler* handler, const std::string& peer);
+
+  // Names the caller for people: "controller at 10.0.0.5".
+  const std::string& caller() const { return caller_; }
 
   void Answer(const google::protobuf::MessageLite& answer) { Send(answer, /*final=*/false); }
   // Answers a request that has taken effect: the caller must hear so, whatever others have not
@@ -91,6 +95,7 @@ class ControllerCall final : public grpc::ServerGenericBidiReactor {
 
   OpenCalls* const open_calls_;
   const Handler* const handler_;
+  const std::string caller_;
   bool counted_ = false;  // in open_calls_
   grpc::ByteBuffer request_;
   grpc::ByteBuffer answer_;

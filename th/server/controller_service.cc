@@ -66,6 +66,7 @@ void ControllerService::AskLoop(absl::string_view method, Work work) {
   Serve<Request>(method, [this, work](ControllerCall& call, auto query) {
     const absl::Status accepted =
         loop_->Ask([query = std::move(query), &call, work](RegistryTurn& turn) -> Answer {
+          turn.asked_by = call.caller();
           return [result = work(query, turn), &call](const absl::Status& durable) {
             if (!durable.ok()) return call.Fail(durable);
             if (!result.ok()) return call.Fail(result.status());
@@ -101,11 +102,12 @@ ControllerService::ControllerService(RegistryLoop* loop, ServerMetrics* metrics,
         return ToResponse(*version);
       });
   ServeWaits();
-  AskLoop<pb::CommandRequest>("Command",
-                              [](const ControllerCommand& command,
-                                 RegistryTurn& turn) -> absl::StatusOr<pb::CommandFinished> {
-                                return ToProto(turn.run_command(command.key, command.command));
-                              });
+  AskLoop<pb::CommandRequest>(
+      "Command",
+      [](const ControllerCommand& command,
+         RegistryTurn& turn) -> absl::StatusOr<pb::CommandFinished> {
+        return ToProto(turn.run_command(command.key, command.command, turn.asked_by));
+      });
   AskLoop<pb::FindShardRequest>(
       "FindShard",
       [](const FindShardQuery& query, RegistryTurn& turn) -> absl::StatusOr<pb::FindShardResponse> {
@@ -159,7 +161,7 @@ grpc::ServerGenericBidiReactor* ControllerService::CreateReactor(
     grpc::GenericCallbackServerContext* context) {
   const auto handler = handlers_.find(context->method());
   if (handler == handlers_.end()) return CallbackGenericService::CreateReactor(context);
-  return new ControllerCall(&open_calls_, &handler->second);
+  return new ControllerCall(&open_calls_, &handler->second, context->peer());
 }
 
 }  // namespace th

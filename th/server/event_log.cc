@@ -89,13 +89,8 @@ absl::Status EventLog::OpenFile() {
 }
 
 absl::Status EventLog::Rotate() {
-  // Without a file of that name there is nothing to move: it was removed, or moved when the new one
-  // could not be opened.
   const bool moved = std::rename(path_.c_str(), absl::StrCat(path_, ".1").c_str()) == 0;
-  if (!moved && errno != ENOENT) {
-    return FileError("rotate", path_, errno);
-  }
-  return OpenFile();
+  return moved ? OpenFile() : FileError("rotate", path_, errno);
 }
 
 absl::Status EventLog::WriteLine(const std::string& line) {
@@ -121,7 +116,11 @@ void EventLog::Write(const LoggedEvent& event) {
   }
   lines += EventLogLine(event);
   absl::Status written;
-  if (size_ > 0 && size_ + lines.size() > file_limit_bytes_) written = Rotate();
+  if (!file_.IsAtItsPath()) {
+    written = OpenFile();
+  } else if (size_ > 0 && size_ + lines.size() > file_limit_bytes_) {
+    written = Rotate();
+  }
   if (written.ok()) written = WriteLine(lines);
   if (written.ok()) {
     lost_reported_ = lost;

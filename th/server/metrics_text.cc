@@ -102,6 +102,11 @@ void WriteModels(PrometheusText& out, const std::vector<ModelFigures>& figures) 
   for (const ModelFigures& model : figures) {
     out.Sample("tensorhub_retained_versions_lost", LabelsOf(model.key), model.retained_lost);
   }
+  out.Family("tensorhub_latest_version_lost", "gauge",
+             "Forms of the latest version that nobody holds or receives now.");
+  for (const ModelFigures& model : figures) {
+    out.Sample("tensorhub_latest_version_lost", LabelsOf(model.key), model.latest_lost);
+  }
   out.Family("tensorhub_replicas", "gauge", "Groups by what they do with a version.");
   for (const ModelFigures& model : figures) {
     for (const auto& [state, count] : model.replicas) {

@@ -61,6 +61,7 @@ StatusSnapshot Sample() {
   snapshot.figures.push_back({.key = model.key,
                               .versions = 1,
                               .retained_lost = 2,
+                              .latest_lost = 1,
                               .replicas = {{"filling", 1}, {"idle", 1}, {"published", 1}},
                               .totals = SampleTotals()});
   return snapshot;
@@ -72,6 +73,7 @@ TEST(MetricsTest, GaugesAndCountersAreThere) {
       text, AllOf(HasSubstr("\ntensorhub_epoch 3\n"), HasSubstr("\ntensorhub_workers 5\n"),
                   HasSubstr("\ntensorhub_joins_total 6\n"),
                   HasSubstr("\ntensorhub_retained_versions_lost{run=\"r\\\"1\",model=\"<m>\"} 2\n"),
+                  HasSubstr("\ntensorhub_latest_version_lost{run=\"r\\\"1\",model=\"<m>\"} 1\n"),
                   HasSubstr("\ntensorhub_uptime_seconds 90.5\n")));
 }
 

@@ -424,13 +424,15 @@ void RegistryLoop::OnQuestion(Question& question) {
     absl::MutexLock lock(&mutex_);
     --pending_questions_;
   }
+  const auto run_command = [this](const ModelKey& key, const RunCommand& command,
+                                  const std::string& asked_by) {
+    if (!failure_.ok()) return CommandFinished{.status = failure_};
+    Registry::CommandResult result = registry_->HandleCommand(key, command, asked_by, now_());
+    Absorb(std::move(result.effects));
+    return std::move(result.finished);
+  };
   RegistryTurn turn{
-      *registry_, events_, now_(), [this](const ModelKey& key, const RunCommand& command) {
-        if (!failure_.ok()) return CommandFinished{.status = failure_};
-        Registry::CommandResult result = registry_->HandleCommand(key, command, now_());
-        Absorb(std::move(result.effects));
-        return std::move(result.finished);
-      }};
+      .registry = *registry_, .events = events_, .now = now_(), .run_command = run_command};
   outcome_.answers.push_back(question(turn));
 }
 

@@ -86,8 +86,11 @@ struct RegistryTurn {
   const Registry& registry;
   const EventRing& events;
   absl::Time now;
+  // For people: "controller at 10.0.0.5". Empty: the server itself.
+  std::string asked_by = "";
   // Runs a command; its effects are part of the turn.
-  std::function<CommandFinished(const ModelKey&, const RunCommand&)> run_command;
+  std::function<CommandFinished(const ModelKey&, const RunCommand&, const std::string& asked_by)>
+      run_command = nullptr;
 };
 
 // Gives a question's answer once the turn is durable, or says why there is none. Called exactly

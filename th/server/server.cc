@@ -127,6 +127,8 @@ struct Server::Impl {
   absl::Status ListenForHttp(const ListenAddress& listen);
   void TakeOver(int listener, int fd);
   void OnShortage(const std::string& why);
+  // Remembers what the server itself does.
+  void NoteOwn(EventKind kind, std::string text);
   void OnFailure(absl::Status why);
   // nullopt: the loop does not answer in time, or has failed.
   enum class Wanted { kCounters, kFigures, kCatalog };  // each beside the counters
@@ -200,9 +202,13 @@ void Server::Impl::TakeOver(int listener, int fd) {
   connections->HandleNewConnection(&connection);
 }
 
+void Server::Impl::NoteOwn(EventKind kind, std::string text) {
+  loop.Note({.text = std::move(text), .kind = kind, .who = "server"});
+}
+
 void Server::Impl::OnShortage(const std::string& why) {
   LOG(ERROR) << "connections of workers are refused: " << why;
-  loop.Note({.text = why, .kind = EventKind::kConnectionsRefused, .who = "server"});
+  NoteOwn(EventKind::kConnectionsRefused, why);
 }
 
 absl::Status Server::Impl::ListenForHttp(const ListenAddress& listen) {
@@ -308,6 +314,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
   std::unique_ptr<Server> server(new Server(std::make_unique<Impl>(std::move(options))));
   TH_RETURN_IF_ERROR(server->impl_->Listen(listen));
   if (http_listen.has_value()) TH_RETURN_IF_ERROR(server->impl_->ListenForHttp(*http_listen));
+  server->impl_->NoteOwn(
+      EventKind::kServerStarted,
+      absl::StrCat("epoch ", server->epoch().value, ", version ", server->impl_->software));
   return server;
 }
 
@@ -334,6 +343,7 @@ absl::Status Server::WaitForFailure(absl::Duration timeout) const {
 
 void Server::Shutdown() {
   if (impl_->shutting_down.exchange(true)) return;
+  impl_->NoteOwn(EventKind::kServerStops, "");
   impl_->http.reset();
   impl_->acceptor.reset();
   impl_->loop.RefuseEverybody(absl::UnavailableError("the server is shutting down"),

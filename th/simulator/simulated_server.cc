@@ -117,7 +117,7 @@ CommandFinished SimulatedServer::Command(const ModelKey& key, const RunCommand& 
   CommandFinished finished{.status = absl::UnavailableError("the server does not run")};
   if (!alive() || stopped()) return finished;
   RunRegistry([&](Registry& registry) {
-    Registry::CommandResult result = registry.HandleCommand(key, command, now());
+    Registry::CommandResult result = registry.HandleCommand(key, command, "controller", now());
     finished = std::move(result.finished);
     return std::move(result.effects);
   });

@@ -140,7 +140,7 @@ RecentEvents MessageGenerator::MakeEvents() {
   for (uint64_t i = Below(4); i > 0; --i) {
     out.events.push_back({.number = Number(),
                           .id = SomeEvent(),
-                          .kind = Choose(EventKind::kNone, EventKind::kPublicationLost),
+                          .kind = Choose(EventKind::kNone, EventKind::kServerStops),
                           .age = SomeDuration(),
                           .at = absl::FromUnixMicros(static_cast<int64_t>(SmallNumber())),
                           .key = Coin() ? ModelKey() : ModelKey{Name(), Name()},
