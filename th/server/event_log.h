@@ -5,9 +5,9 @@
 //   log->Append({.epoch = epoch, .event = event});   // `th events --log FILE` shows it
 //
 // FILE holds the newest events, FILE.1 those before them; event_log_lines.h has the format. Lines
-// are not synced to disk: a crash of the host loses some seconds of them. A file that somebody moves
-// or removes is begun anew. A disk that is full or fails costs events and no service: a line says
-// how many were lost, once there is room.
+// are not synced to disk: a crash of the host loses some seconds of them. A file that somebody
+// moves or removes is begun anew. A disk that is full or fails costs events and no service: a line
+// says how many were lost, once there is room.
 #ifndef TH_SERVER_EVENT_LOG_H_
 #define TH_SERVER_EVENT_LOG_H_
 
