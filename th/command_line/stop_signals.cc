@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include <array>
-#include <cstring>
+#include <string>
 #include <utility>
 
 #include "th/transfer/monotonic_clock.h"
@@ -21,16 +21,6 @@ sigset_t HandledSignals() {
   sigaddset(&set, SIGINT);
   sigaddset(&set, SIGTERM);
   return set;
-}
-
-void Say(const char* text) {
-  // Nothing is to be done about a closed stderr.
-  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text, strlen(text));
-}
-
-void SayStopping(int signal) {
-  Say(signal == SIGINT ? "SIGINT: stopping; once more to end at once\n"
-                       : "SIGTERM: stopping; once more to end at once\n");
 }
 
 }  // namespace
@@ -74,11 +64,19 @@ void StopSignals::Take(int signal) {
   if (signal_ == 0) {
     signal_ = signal;
     signalled_at_ = now;
-    return SayStopping(signal);
+    return Say(signal == SIGINT ? "SIGINT: stopping; once more to end at once"
+                                : "SIGTERM: stopping; once more to end at once");
   }
   if (unbroken_ > 0 || now - signalled_at_ < options_.one_stop) return;
-  Say("a second signal: ending at once\n");
+  Say("a second signal: ending at once");
   EndAtOnce(kStatusOfSecondSignal);
+}
+
+void StopSignals::Say(const std::string& text) const {
+  if (options_.say) return options_.say(text);
+  const std::string line = text + "\n";
+  // Nothing is to be done about a closed stderr.
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
 }
 
 void StopSignals::EndAtOnce(int status) {

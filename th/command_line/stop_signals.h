@@ -19,6 +19,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -36,6 +37,8 @@ struct StopOptions {
   // be at any point.
   std::function<void()> last_words;
   absl::Duration one_stop = kOneStop;
+  // Tells people that a signal was taken; empty: a line on stderr. Called on the same thread.
+  std::function<void(const std::string&)> say;
 };
 
 // One a process: it blocks the two signals in the constructing thread (threads made later inherit
@@ -81,6 +84,7 @@ class StopSignals {
   friend class PendingResult;
   void Listen();
   void Take(int signal);
+  void Say(const std::string& text) const;
   [[noreturn]] void EndAtOnce(int status);
 
   const StopOptions options_;

@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <csignal>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
@@ -10,13 +9,11 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "glog/logging.h"
 #include "th/command_line/stop_signals.h"
@@ -27,7 +24,6 @@
 #include "th/server/event_log.h"
 #include "th/server/json_log.h"
 #include "th/server/server.h"
-#include "th/transfer/monotonic_clock.h"
 #include "th/version/version.h"
 
 namespace th {
@@ -48,35 +44,18 @@ bool HasLostParent(pid_t parent) {
   return true;
 }
 
-// Shuts the server down. A signal meanwhile ends the process at once, but for one within
-// `one_stop`: that is the stop under way, passed on twice.
-void ShutDown(Server& server, const sigset_t& signals, absl::Duration one_stop) {
-  absl::Notification down;
-  std::thread impatient([&] {
-    const absl::Time own_stop = MonotonicNow() + one_stop;
-    const timespec look{.tv_nsec = 50'000'000};
-    while (!down.HasBeenNotified()) {
-      const int signal = sigtimedwait(&signals, nullptr, &look);
-      if (signal > 0 && MonotonicNow() > own_stop) _exit(128 + signal);
-    }
-  });
-  server.Shutdown();
-  down.Notify();
-  impatient.join();
-}
-
 // Waits for a signal, for the end of `parent` or for the server to fail; then shuts it down.
-int ServeUntilSignalled(Server& server, const sigset_t& signals, pid_t parent) {
+int ServeUntilStopped(Server& server, StopSignals& stop, pid_t parent) {
   absl::Status failure;
-  const timespec none{};
-  int signal = -1;
-  while (failure.ok() && (signal = sigtimedwait(&signals, nullptr, &none)) < 0 &&
-         !HasLostParent(parent)) {
+  while (failure.ok() && !stop.requested() && !HasLostParent(parent)) {
     failure = server.WaitForFailure(kFailureLook);
   }
-  LOG_IF(INFO, signal > 0) << (signal == SIGTERM ? "SIGTERM" : "SIGINT")
-                           << ": stopping; workers are told to come back later";
-  ShutDown(server, signals, signal > 0 ? kOneStop : absl::ZeroDuration());
+  if (stop.requested()) {
+    LOG(INFO) << "workers are told to come back later";
+  } else {
+    stop.StopHoldingOff();  // the first signal need not wait for the farewell
+  }
+  server.Shutdown();
   return failure.ok() ? static_cast<int>(ServerExit::kClean) : Fail(ServerExit::kState, failure);
 }
 
@@ -107,7 +86,7 @@ void RaiseDescriptorLimitAndSay() {
             << " connections, one for each worker and controller";
 }
 
-int Run(const ServerFlags& flags, const sigset_t& signals) {
+int Run(const ServerFlags& flags, StopSignals& stop) {
   RaiseDescriptorLimitAndSay();
   absl::StatusOr<std::unique_ptr<FileStore>> store = FileStore::Open(flags.state_dir);
   if (!store.ok()) return Fail(ServerExit::kState, store.status());
@@ -136,7 +115,7 @@ int Run(const ServerFlags& flags, const sigset_t& signals) {
   }
   const absl::Status announced = Announce(**server, flags);
   if (!announced.ok()) return Fail(ServerExit::kUsage, announced);
-  return ServeUntilSignalled(**server, signals, flags.parent);
+  return ServeUntilStopped(**server, stop, flags.parent);
 }
 
 }  // namespace
@@ -147,13 +126,8 @@ int RunServerProgram(int argc, char** argv, const AddServerFlags& more_flags) {
   constexpr int kNotOverwritten = 0;
   setenv("GRPC_EXPERIMENTS", "-tcp_read_chunks", kNotOverwritten);
 
-  // Before any thread starts, so that all of them inherit it and only main() takes signals.
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-
+  StopSignals stop(kStatusOfSecondSignal,
+                   {.say = [](const std::string& text) { LOG(INFO) << text; }});
   const ParsedFlags parsed = ParseServerFlags(argc, argv, BuildVersion(), more_flags);
   if (parsed.exit.has_value()) return static_cast<int>(*parsed.exit);
   FLAGS_logtostderr = true;
@@ -161,7 +135,8 @@ int RunServerProgram(int argc, char** argv, const AddServerFlags& more_flags) {
   google::InitGoogleLogging(argv[0]);
   std::optional<JsonLog> json_log;
   if (parsed.flags.log_json) json_log.emplace();
-  return Run(parsed.flags, signals);
+  stop.HoldOff();
+  return Run(parsed.flags, stop);
 }
 
 }  // namespace th
