@@ -220,7 +220,7 @@ absl::StatusOr<VersionInfo> Controller::Resolve(VersionSelector version, absl::D
 absl::StatusOr<VersionInfo> Controller::WaitFor(VersionSelector version, absl::Duration timeout) {
   const absl::Time deadline = MonotonicNow() + timeout;
   for (;;) {
-    const absl::Duration left = std::max(deadline - MonotonicNow(), absl::ZeroDuration());
+    const absl::Duration left = LeftUntil(deadline);
     const WaitQuery query{Hello(), impl_->key(), version, {}, left};
     const absl::StatusOr<pb::ResolveResponse> response =
         impl_->Ask<pb::WaitVersionRequest, pb::ResolveResponse>(&Stub::async::WaitVersion,
@@ -244,8 +244,7 @@ absl::StatusOr<AppliedResult> Controller::WaitApplied(VersionSelector version,
   const Signal never;
   for (absl::Duration pause = kFirstLook;; pause = std::min(2 * pause, kLongestLook)) {
     // A look that began in time has some to end.
-    const absl::StatusOr<Catalog> catalog =
-        List(std::max(deadline - MonotonicNow(), absl::ZeroDuration()) + kWaitGrace);
+    const absl::StatusOr<Catalog> catalog = List(LeftUntil(deadline) + kWaitGrace);
     const bool is_over = MonotonicNow() >= deadline;
     // A server that restarts, or has too many calls just now, is asked again.
     const bool may_pass =

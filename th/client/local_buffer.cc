@@ -30,7 +30,7 @@ absl::Status RevokeDevices(absl::Span<const std::shared_ptr<DeviceSide>> sides,
   const absl::Time deadline = MonotonicNow() + timeout;
   absl::Status status;
   for (const std::shared_ptr<DeviceSide>& side : sides) {
-    status.Update(side->Revoke(std::max(deadline - MonotonicNow(), absl::ZeroDuration())));
+    status.Update(side->Revoke(LeftUntil(deadline)));
   }
   return status;
 }

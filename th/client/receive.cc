@@ -58,7 +58,7 @@ class StreamReader {
 
  private:
   absl::Status StartUpdate(SessionDriver& membership, LocalBuffer& buffer, VersionSelector version);
-  absl::Duration left() const { return std::max(deadline_ - MonotonicNow(), absl::ZeroDuration()); }
+  absl::Duration left() const { return LeftUntil(deadline_); }
   // The bytes of the next segment; null: it does not come, and the call says why.
   const char* Await() { return ring_->Await(left() + kCallGrace); }
   // OK too when the stream has ended before all was taken: the call says why.

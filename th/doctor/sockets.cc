@@ -26,7 +26,7 @@ constexpr char kIpv4WithinIpv6[] = "::ffff:";
 // For poll: -1 is without end; rounded up, so that no wait ends before its deadline.
 int MillisecondsUntil(absl::Time deadline) {
   if (deadline == absl::InfiniteFuture()) return -1;
-  const absl::Duration left = std::max(deadline - MonotonicNow(), absl::ZeroDuration());
+  const absl::Duration left = LeftUntil(deadline);
   return static_cast<int>(std::min<int64_t>(
       absl::ToInt64Milliseconds(absl::Ceil(left, absl::Milliseconds(1))), INT_MAX));
 }

@@ -305,8 +305,7 @@ void RealRun::Write(absl::Duration at_least) {
   const absl::Time until = MonotonicNow() + at_least;
   cluster_->Call(trainer_, {{"do", "change"}, {"content", step_ + 1}},
                  [this, until](const RealOutcome&) {
-                   Post(std::max(until - MonotonicNow(), absl::ZeroDuration()), /*counts=*/true,
-                        [this] { PublishNext(); });
+                   Post(LeftUntil(until), /*counts=*/true, [this] { PublishNext(); });
                  });
 }
 

@@ -5,6 +5,8 @@
 
 #include <time.h>
 
+#include <algorithm>
+
 #include "absl/time/time.h"
 
 namespace th {
@@ -14,6 +16,11 @@ inline absl::Time MonotonicNow() {
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   return absl::UnixEpoch() + absl::DurationFromTimespec(now);
+}
+
+// How long it is until `deadline`, of that clock; zero once that has passed.
+inline absl::Duration LeftUntil(absl::Time deadline) {
+  return std::max(deadline - MonotonicNow(), absl::ZeroDuration());
 }
 
 }  // namespace th

@@ -96,8 +96,7 @@ void Publisher::Abandon() {
 absl::Status Publisher::AwaitSealed(absl::Duration timeout) {
   const absl::Time deadline = MonotonicNow() + timeout;
   for (Member& member : members_) {
-    const absl::Status sealed =
-        member.weights.AwaitSealed(std::max(deadline - MonotonicNow(), absl::ZeroDuration()));
+    const absl::Status sealed = member.weights.AwaitSealed(LeftUntil(deadline));
     if (!sealed.ok()) return sealed;
   }
   return absl::OkStatus();
@@ -115,7 +114,7 @@ void Publisher::AwaitChecksums(Member& member, absl::Time deadline) {
 absl::Status Publisher::Drain(absl::Duration timeout) {
   const absl::Time deadline = MonotonicNow() + timeout;
   for (Member& member : members_) AwaitChecksums(member, deadline);
-  absl::Status status = UnpublishAll(std::max(deadline - MonotonicNow(), absl::ZeroDuration()));
+  absl::Status status = UnpublishAll(LeftUntil(deadline));
   for (Member& member : members_) status.Update(member.client->Leave());
   return status;
 }
