@@ -1,8 +1,13 @@
 #include "th/client/data_plane.h"
 
+#include <sys/types.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -34,6 +39,34 @@ struct Shared {
 Shared& SharedDataPlane() {
   static Shared* shared = new Shared;
   return *shared;
+}
+
+using CountersByName = std::map<std::string, Transport::Counters>;
+
+struct Counted {
+  // The process whose data planes these are, 0 before the first. Another one does not touch `mu`: a
+  // thread of its parent may have held that at the fork.
+  std::atomic<pid_t> owner{0};
+  absl::Mutex mu;
+  std::set<const DataPlane*> open ABSL_GUARDED_BY(mu);
+  CountersByName ended ABSL_GUARDED_BY(mu);
+};
+
+// Never destroyed, likewise.
+Counted& CountedDataPlanes() {
+  static Counted* counted = new Counted;
+  return *counted;
+}
+
+void AddCounters(const DataPlane& data_plane, CountersByName& sums) {
+  for (const Transport* transport : data_plane.transports()) {
+    const Transport::Counters one = transport->counters();
+    Transport::Counters& sum = sums[std::string(transport->name())];
+    sum.bytes_sent += one.bytes_sent;
+    sum.bytes_received += one.bytes_received;
+    sum.transfers_served += one.transfers_served;
+    sum.transfers_refused += one.transfers_refused;
+  }
 }
 
 std::shared_ptr<DataPlane> Known(const Shared& shared, absl::string_view server)
@@ -247,6 +280,24 @@ const std::vector<std::string>& KnownTransports() {
   return *names;
 }
 
+CountersByName TransportCountersOfProcess() {
+  Counted& counted = CountedDataPlanes();
+  if (counted.owner != getpid()) return {};
+  absl::MutexLock lock(&counted.mu);
+  CountersByName sums = counted.ended;
+  for (const DataPlane* data_plane : counted.open) AddCounters(*data_plane, sums);
+  return sums;
+}
+
+DataPlane::DataPlane(DataPlaneOptions options) : options_(std::move(options)) {}
+
+DataPlane::~DataPlane() {
+  Counted& counted = CountedDataPlanes();
+  if (counted.owner != getpid()) return;
+  absl::MutexLock lock(&counted.mu);
+  if (counted.open.erase(this) > 0) AddCounters(*this, counted.ended);
+}
+
 std::vector<Transport*> DataPlane::transports() const {
   std::vector<Transport*> transports;
   for (const auto& transport : transports_) transports.push_back(transport.get());
@@ -338,6 +389,10 @@ absl::StatusOr<std::shared_ptr<DataPlane>> DataPlane::Open(const DataPlaneOption
     if (asked_for || transport == kTcpTransport) return begun;
     data_plane->absent_[transport] = begun;
   }
+  Counted& counted = CountedDataPlanes();
+  counted.owner = getpid();
+  absl::MutexLock lock(&counted.mu);
+  counted.open.insert(data_plane.get());
   return data_plane;
 }
 

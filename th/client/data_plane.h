@@ -44,6 +44,9 @@ struct DataPlaneOptions {
 };
 // The names that DataPlaneOptions::transports may have, the best first.
 const std::vector<std::string>& KnownTransports();
+// The counters, by name of the transport, of all data planes that this process has had; none in a
+// child of the process that had them. Thread-safe.
+std::map<std::string, Transport::Counters> TransportCountersOfProcess();
 inline constexpr uint32_t kMaxDataThreads = 64;
 inline constexpr uint32_t kMaxConnectionsPerSource = 32;
 
@@ -69,6 +72,11 @@ class DataPlane {
   static absl::StatusOr<std::shared_ptr<DataPlane>> Acquire(const DataPlaneOptions& options,
                                                             absl::string_view server,
                                                             absl::Duration resolve_timeout);
+
+  // Its counters go on to count for TransportCountersOfProcess.
+  ~DataPlane();
+  DataPlane(const DataPlane&) = delete;
+  DataPlane& operator=(const DataPlane&) = delete;
 
   std::vector<Transport*> transports() const;
   // The names of the transports in the order in which they are tried, those that could not begin
@@ -96,7 +104,7 @@ class DataPlane {
   void CutTransfer(TransferId transfer);
 
  private:
-  explicit DataPlane(DataPlaneOptions options) : options_(std::move(options)) {}
+  explicit DataPlane(DataPlaneOptions options);
   absl::Status Begin(const std::string& transport, absl::string_view server,
                      absl::Duration resolve_timeout);
   static absl::StatusOr<std::shared_ptr<DataPlane>> Open(const DataPlaneOptions& options,

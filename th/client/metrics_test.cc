@@ -2,7 +2,11 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "testing/status_matchers.h"
@@ -52,6 +56,30 @@ TEST(MetricsTextTest, ARankThatHasJoinedAgainIsListedOnce) {
   const std::string text = MetricsText();
   EXPECT_THAT(text, HasSubstr(Sample("connected", "rollout", "", 1)));
   EXPECT_THAT(text, Not(HasSubstr(Sample("connected", "rollout", "", 0))));
+}
+
+// The transfers that this process has served, over all transports.
+uint64_t TransfersServed() {
+  uint64_t served = 0;
+  for (const absl::string_view line : absl::StrSplit(MetricsText(), '\n')) {
+    if (!absl::StartsWith(line, "tensorhub_transport_transfers_served_total{")) continue;
+    uint64_t value = 0;
+    EXPECT_TRUE(absl::SimpleAtoi(line.substr(line.rfind(' ') + 1), &value)) << line;
+    served += value;
+  }
+  return served;
+}
+
+TEST(MetricsTextTest, CountersOfTransportsStayWhereAMembershipEnds) {
+  const uint64_t before = TransfersServed();
+  TestServer one, two;
+  const Worker stays = Worker::Make(two, "stays");
+  {
+    Worker trainer = Worker::Make(one, "trainer"), rollout = Worker::Make(one, "rollout");
+    ASSERT_OK(trainer.PublishAndWait(1));
+    ASSERT_OK(rollout.buffer.Update(Latest()));
+  }
+  EXPECT_GT(TransfersServed(), before);
 }
 
 TEST(MetricsTextTest, WhatHasGoneIsNotListed) {
