@@ -53,6 +53,16 @@ absl::Status CheckKnown(const RetentionFlags& flags, const Catalog& catalog) {
                       absl::StrCat(named.message(), "; --create sets it for a model to come"));
 }
 
+std::string PolicyText(const RetentionFlags& flags) {
+  if (flags.keep_latest > 0) {
+    return absl::StrCat("the ", flags.keep_latest, " newest versions are retained",
+                        InForm(flags.form));
+  }
+  return flags.form.empty() ? "no version is retained by policy"
+                            : absl::StrCat("form ", flags.form,
+                                           " has no policy of its own; that of the model holds");
+}
+
 ExitStatus RunRetain(const RetentionFlags& flags) {
   const StopSignals stop = flags.reporter.TakeSignals();
   auto controller = flags.connection.Connect();
@@ -68,12 +78,7 @@ ExitStatus RunRetain(const RetentionFlags& flags) {
   catalog = (*controller)->List();
   const std::string note = catalog.ok() ? NoteOnPolicy(*catalog, key, flags.form) : "";
   Report(flags, {{"keep_latest", flags.keep_latest}, {"form", flags.form}},
-         absl::StrCat(key.ToString(), ": ",
-                      flags.keep_latest == 0 ? "no version is retained by policy"
-                                             : absl::StrCat("the ", flags.keep_latest,
-                                                            " newest versions are retained"),
-                      InForm(flags.form)),
-         note);
+         absl::StrCat(key.ToString(), ": ", PolicyText(flags)), note);
   return ExitStatus::kOk;
 }
 

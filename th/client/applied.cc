@@ -60,11 +60,16 @@ std::string WhyNot(const CatalogModel* model, const VersionInfo& version,
 
 }  // namespace
 
-AppliedResult FindApplied(const CatalogModel* model, const VersionInfo& version,
+AppliedResult FindApplied(const CatalogModel* model, bool recovering, const VersionInfo& version,
                           const std::vector<std::string>& groups) {
   AppliedResult result{.version = version, .applied = {}, .lacking = {}};
   for (const std::string& group : groups) {
     std::string why = WhyNot(model, version, group);
+    if (why.empty() && recovering) {
+      why =
+          "is not known to hold it on all ranks: the server has restarted, and ranks may still "
+          "come back";
+    }
     if (why.empty()) {
       result.applied.push_back(group);
     } else {

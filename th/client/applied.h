@@ -12,8 +12,9 @@
 
 namespace th {
 
-// The result for `groups`, in their order. `model` null: the server knows no such model.
-AppliedResult FindApplied(const CatalogModel* model, const VersionInfo& version,
+// The result for `groups`, in their order. `model` null: the server knows no such model. Nobody
+// counts while the server is `recovering`: of a group that has come back, some ranks may have.
+AppliedResult FindApplied(const CatalogModel* model, bool recovering, const VersionInfo& version,
                           const std::vector<std::string>& groups);
 
 }  // namespace th

@@ -9,6 +9,7 @@ namespace th {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 const VersionInfo kOld{.sequence = VersionSequence(1),
@@ -43,7 +44,7 @@ std::vector<std::string> Why(const AppliedResult& result) {
 
 TEST(AppliedTest, WhoHoldsTheVersionWholeHasAppliedIt) {
   const CatalogModel model = Model();
-  const AppliedResult result = FindApplied(&model, kNew, {"a", "trainer"});
+  const AppliedResult result = FindApplied(&model, /*recovering=*/false, kNew, {"a", "trainer"});
   EXPECT_TRUE(result.all());
   EXPECT_THAT(result.applied, ElementsAre("a", "trainer"));
   EXPECT_EQ(result.version, kNew);
@@ -51,7 +52,8 @@ TEST(AppliedTest, WhoHoldsTheVersionWholeHasAppliedIt) {
 
 TEST(AppliedTest, EachOtherGroupIsNamedWithWhatItHasInstead) {
   const CatalogModel model = Model();
-  const AppliedResult result = FindApplied(&model, kNew, {"b", "a", "c", "d", "e"});
+  const AppliedResult result =
+      FindApplied(&model, /*recovering=*/false, kNew, {"b", "a", "c", "d", "e"});
   EXPECT_FALSE(result.all());
   EXPECT_THAT(result.applied, ElementsAre("a"));
   EXPECT_THAT(Why(result),
@@ -62,11 +64,20 @@ TEST(AppliedTest, EachOtherGroupIsNamedWithWhatItHasInstead) {
 TEST(AppliedTest, AGroupWithASecondBufferThatFillsIsNotDone) {
   CatalogModel model = Model();
   model.versions[0].replicas.push_back(Replica("a", "filling"));
-  EXPECT_THAT(FindApplied(&model, kNew, {"a"}).applied, IsEmpty());
+  EXPECT_THAT(FindApplied(&model, /*recovering=*/false, kNew, {"a"}).applied, IsEmpty());
+}
+
+TEST(AppliedTest, WhileRanksMayComeBackToTheServerNobodyIsKnownToHaveIt) {
+  const CatalogModel model = Model();
+  const AppliedResult result = FindApplied(&model, /*recovering=*/true, kNew, {"a", "b"});
+  EXPECT_THAT(result.applied, IsEmpty());
+  EXPECT_THAT(Why(result), ElementsAre(HasSubstr("a is not known to hold it on all ranks"),
+                                       "b is filling, 120 of 200 bytes"));
 }
 
 TEST(AppliedTest, WithoutTheModelNobodyHasIt) {
-  EXPECT_THAT(Why(FindApplied(nullptr, kNew, {"a"})), ElementsAre("a has not joined"));
+  EXPECT_THAT(Why(FindApplied(nullptr, /*recovering=*/false, kNew, {"a"})),
+              ElementsAre("a has not joined"));
 }
 
 }  // namespace

@@ -251,7 +251,8 @@ absl::StatusOr<AppliedResult> Controller::WaitApplied(VersionSelector version,
         absl::IsUnavailable(catalog.status()) || absl::IsResourceExhausted(catalog.status());
     if (!catalog.ok() && (is_over || !may_pass)) return catalog.status();
     if (catalog.ok()) {
-      AppliedResult result = FindApplied(FindModel(*catalog, impl_->key()), found, groups);
+      AppliedResult result =
+          FindApplied(FindModel(*catalog, impl_->key()), catalog->recovering, found, groups);
       if (result.all() || is_over) return result;
     }
     (void)never.WaitUnlessCancelled(std::min(pause, deadline - MonotonicNow()));

@@ -69,11 +69,11 @@ absl::string_view EventKindName(EventKind kind) {
       return "worker replaced";
     case EventKind::kRolledBack:
       return "rolled back";
-    case EventKind::kRetentionLost:
+    case EventKind::kRetainedVersionLost:
       return "retained version lost";
     case EventKind::kClaimRefused:
       return "claim refused";
-    case EventKind::kRetentionAtRisk:
+    case EventKind::kRetainedVersionAtRisk:
       return "retained version at risk";
     case EventKind::kTransportPassedOver:
       return "transport passed over";
@@ -83,7 +83,7 @@ absl::string_view EventKindName(EventKind kind) {
       return "publication lost";
     case EventKind::kModelForgotten:
       return "model forgotten";
-    case EventKind::kLatestLost:
+    case EventKind::kLatestVersionLost:
       return "latest version lost";
     case EventKind::kPinned:
       return "pinned";

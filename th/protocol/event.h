@@ -75,9 +75,9 @@ enum class EventKind : uint8_t {
   kLeaseExpired = 14,
   kWorkerReplaced = 15,
   kRolledBack = 16,
-  kRetentionLost = 17,
+  kRetainedVersionLost = 17,
   kClaimRefused = 18,
-  kRetentionAtRisk = 19,  // its last replica has a notice: who asks by then saves it
+  kRetainedVersionAtRisk = 19,  // its last replica has a notice: who asks by then saves it
   // For a reason that the group had not at its last update.
   kTransportPassedOver = 20,
   kConnectionsRefused = 21,  // by the server, which has no file descriptor left for them
@@ -85,7 +85,7 @@ enum class EventKind : uint8_t {
   kPublicationLost = 22,
   kModelForgotten = 23,
   // Nobody holds all of the latest version any more, and no operation of its holder meant that.
-  kLatestLost = 24,
+  kLatestVersionLost = 24,
   kPinned = 25,
   kPinReleased = 26,  // by command, or as its time has passed
   kRetentionSet = 27,
@@ -108,7 +108,7 @@ struct RecentEvent {
   // that tells none.
   absl::Time at = absl::UnixEpoch();
   ModelKey key;
-  std::string who;   // "rollout-3/1", a group, or empty
+  std::string who;   // "rollout-3/1", "trainer", "controller at 10.0.0.5", "server", or empty
   std::string what;  // for people
 };
 

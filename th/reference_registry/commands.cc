@@ -14,30 +14,34 @@
 namespace th::registry {
 namespace {
 
-// An owner has one pin on a form of a version.
-template <typename PinCommand>
-bool IsOf(const DurablePin& pin, VersionSequence version, const PinCommand& command) {
-  return pin.version == version && pin.owner == command.owner && pin.form == command.form;
-}
+// A command and who gave it; the references outlive it.
+struct Request {
+  const ModelKey& key;
+  const std::string& idempotency_key;
+  const Group* caller;  // null: a controller
+  const std::string& asked_by;
+};
 
-// end() when there is none.
-template <typename PinCommand>
-auto FindPin(DurableModel& durable, VersionSequence version, const PinCommand& command) {
-  return std::find_if(durable.pins.begin(), durable.pins.end(),
-                      [&](const DurablePin& pin) { return IsOf(pin, version, command); });
+// The owner's pin on that form of the version, of which there is one at most; end() when there is
+// none.
+template <typename Pins, typename PinCommand>
+auto FindPin(Pins& pins, VersionSequence version, const PinCommand& command) {
+  return std::find_if(pins.begin(), pins.end(), [&](const DurablePin& pin) {
+    return pin.version == version && pin.owner == command.owner && pin.form == command.form;
+  });
 }
 
 template <typename PinCommand>
 bool HasPin(const Model& model, VersionSequence version, const PinCommand& command) {
-  return std::any_of(model.durable.pins.begin(), model.durable.pins.end(),
-                     [&](const DurablePin& pin) { return IsOf(pin, version, command); });
+  const std::vector<DurablePin>& pins = model.durable.pins;
+  return FindPin(pins, version, command) != pins.end();
 }
 
 absl::Status CheckForm(const std::string& form) {
   return form.empty() ? absl::OkStatus() : ValidateName("form", form);
 }
 
-absl::Status CanPin(const RegistryState& state, const ModelKey& key, const PinVersion& command) {
+absl::Status CanRun(const RegistryState& state, const Request& request, const PinVersion& command) {
   TH_RETURN_IF_ERROR(ValidateName("owner", command.owner));
   TH_RETURN_IF_ERROR(CheckForm(command.form));
   if (command.expires_after <= absl::ZeroDuration()) {
@@ -45,14 +49,14 @@ absl::Status CanPin(const RegistryState& state, const ModelKey& key, const PinVe
         absl::StrCat("a pin of ", command.owner, " that expires after ",
                      absl::FormatDuration(command.expires_after), " would hold nothing"));
   }
-  TH_ASSIGN_OR_RETURN(const Version* version, FindPublished(state, key, command.version));
+  TH_ASSIGN_OR_RETURN(const Version* version, FindPublished(state, request.key, command.version));
   const Model& model = *version->model;
   if (HasPin(model, version->info.sequence, command) ||
       model.durable.pins.size() < state.limits.max_pins_per_model) {
     return absl::OkStatus();
   }
   return absl::ResourceExhaustedError(
-      absl::StrCat(key.ToString(), " has ", model.durable.pins.size(),
+      absl::StrCat(request.key.ToString(), " has ", model.durable.pins.size(),
                    " pins, and max_pins_per_model is ", state.limits.max_pins_per_model));
 }
 
@@ -63,17 +67,17 @@ bool IsPinnedByNumber(const RegistryState& state, const ModelKey& key, const Rel
   return model != nullptr && sequence != nullptr && HasPin(*model, *sequence, command);
 }
 
-absl::Status CanRelease(const RegistryState& state, const ModelKey& key,
-                        const ReleasePin& command) {
-  if (IsPinnedByNumber(state, key, command)) return absl::OkStatus();
-  TH_ASSIGN_OR_RETURN(const Version* version, FindPublished(state, key, command.version));
+absl::Status CanRun(const RegistryState& state, const Request& request, const ReleasePin& command) {
+  if (IsPinnedByNumber(state, request.key, command)) return absl::OkStatus();
+  TH_ASSIGN_OR_RETURN(const Version* version, FindPublished(state, request.key, command.version));
   if (HasPin(*version->model, version->info.sequence, command)) return absl::OkStatus();
-  return absl::NotFoundError(absl::StrCat(command.owner, " has no pin on ",
-                                          version->info.ToString(), " of ", key.ToString()));
+  return absl::NotFoundError(absl::StrCat(
+      command.owner, " has no pin on ", version->info.ToString(), " of ", request.key.ToString()));
 }
 
-absl::Status CanSetRetention(const RegistryState& state, const ModelKey& key,
-                             const SetRetention& command) {
+absl::Status CanRun(const RegistryState& state, const Request& request,
+                    const SetRetention& command) {
+  const ModelKey& key = request.key;
   TH_RETURN_IF_ERROR(ValidateName("run", key.run));
   TH_RETURN_IF_ERROR(ValidateName("model", key.model));
   TH_RETURN_IF_ERROR(CheckForm(command.form));
@@ -87,8 +91,12 @@ absl::Status CanSetRetention(const RegistryState& state, const ModelKey& key,
                                                    forms.size(), " forms, the most there may be"));
 }
 
-std::string FormText(const std::string& form) {
-  return form.empty() ? "" : absl::StrCat(" form=", form);
+absl::Status CanRun(const RegistryState& state, const Request& request, const RollBack& command) {
+  return RollBackModel{request.key, command, request.caller, request.asked_by}.CanApply(state);
+}
+
+absl::Status CanRun(const RegistryState& state, const Request& request, const Forget&) {
+  return CanForget(state, request.key);
 }
 
 std::string TextOf(const Model& model, VersionSequence sequence) {
@@ -97,18 +105,21 @@ std::string TextOf(const Model& model, VersionSequence sequence) {
 }
 
 std::string PinText(const std::string& version, const DurablePin& pin) {
-  return absl::StrCat(version, FormText(pin.form), " for ", pin.owner);
+  return absl::StrCat(version, FormSuffix(pin.form), " for ", pin.owner);
 }
 
-CommandFinished Pin(Turn& turn, const ModelKey& key, const PinVersion& command,
-                    const std::string& asked_by) {
-  const VersionInfo info = (*FindPublished(turn.state, key, command.version))->info;
-  Model& model = *FindModel(turn.state, key);
-  auto pin = FindPin(model.durable, info.sequence, command);
+void NoteBy(Turn& turn, const Request& request, EventKind kind, std::string text) {
+  Note(turn, request.key, {kind, EventId(), request.asked_by}, std::move(text));
+}
+
+CommandFinished Run(Turn& turn, const Request& request, const PinVersion& command) {
+  const VersionInfo info = (*FindPublished(turn.state, request.key, command.version))->info;
+  Model& model = *FindModel(turn.state, request.key);
+  auto pin = FindPin(model.durable.pins, info.sequence, command);
   if (pin == model.durable.pins.end()) {
     pin = model.durable.pins.insert(
         pin, {.version = info.sequence, .owner = command.owner, .form = command.form});
-    Note(turn, key, {EventKind::kPinned, EventId(), asked_by}, PinText(info.ToString(), *pin));
+    NoteBy(turn, request, EventKind::kPinned, PinText(info.ToString(), *pin));
   }
   pin->expires_at = turn.now + command.expires_after;
   ExpectExpiry(turn.state, model);
@@ -116,28 +127,33 @@ CommandFinished Pin(Turn& turn, const ModelKey& key, const PinVersion& command,
   return {.version = info};
 }
 
-CommandFinished Release(Turn& turn, const ModelKey& key, const ReleasePin& command,
-                        const std::string& asked_by) {
+CommandFinished Run(Turn& turn, const Request& request, const ReleasePin& command) {
   VersionInfo info;
-  if (const auto version = FindPublished(turn.state, key, command.version); version.ok()) {
+  if (const auto version = FindPublished(turn.state, request.key, command.version); version.ok()) {
     info = (*version)->info;
   } else {
     info.sequence = std::get<VersionSequence>(command.version);
   }
-  Model& model = *FindModel(turn.state, key);
-  const auto pin = FindPin(model.durable, info.sequence, command);
-  Note(turn, key, {EventKind::kPinReleased, EventId(), asked_by}, PinText(info.ToString(), *pin));
+  Model& model = *FindModel(turn.state, request.key);
+  const auto pin = FindPin(model.durable.pins, info.sequence, command);
+  NoteBy(turn, request, EventKind::kPinReleased, PinText(info.ToString(), *pin));
   model.durable.pins.erase(pin);
   ExpectExpiry(turn.state, model);
   Persist(turn, model);
   return {.version = info};
 }
 
-CommandFinished SetKeepLatest(Turn& turn, const ModelKey& key, const SetRetention& command,
-                              const std::string& asked_by) {
-  Model& model = TakeModel(turn, key);
-  Note(turn, key, {EventKind::kRetentionSet, EventId(), asked_by},
-       absl::StrCat("the latest ", command.keep_latest, " are kept", FormText(command.form)));
+std::string RetentionText(const SetRetention& command) {
+  if (command.keep_latest > 0) {
+    return absl::StrCat("the latest ", command.keep_latest, " are kept", FormSuffix(command.form));
+  }
+  return command.form.empty() ? "no version is kept by policy"
+                              : absl::StrCat("the policy of form=", command.form, " is removed");
+}
+
+CommandFinished Run(Turn& turn, const Request& request, const SetRetention& command) {
+  Model& model = TakeModel(turn, request.key);
+  NoteBy(turn, request, EventKind::kRetentionSet, RetentionText(command));
   if (command.form.empty()) {
     model.durable.keep_latest = command.keep_latest;
   } else if (command.keep_latest == 0) {
@@ -149,20 +165,27 @@ CommandFinished SetKeepLatest(Turn& turn, const ModelKey& key, const SetRetentio
   return {};
 }
 
-CommandFinished RunRollBack(Turn& turn, const RollBackModel& roll_back, const std::string& id) {
-  const VersionInfo to = roll_back.Apply(turn);
-  Model& model = *FindModel(turn.state, roll_back.key);
+CommandFinished Run(Turn& turn, const Request& request, const RollBack& command) {
+  const VersionInfo to =
+      RollBackModel{request.key, command, request.caller, request.asked_by}.Apply(turn);
+  Model& model = *FindModel(turn.state, request.key);
   std::vector<DurableRollBackResult>& kept = model.durable.roll_back_results;
-  kept.push_back({id, to.sequence, to.label.text(), model.durable.lineage});
+  kept.push_back({request.idempotency_key, to.sequence, to.label.text(), model.durable.lineage});
   if (kept.size() > kMaxRollBackResultsKept) kept.erase(kept.begin());
   Persist(turn, model);
   return {.version = to};
 }
 
+CommandFinished Run(Turn& turn, const Request& request, const Forget&) {
+  ForgetOnCommand(turn, request.key, request.asked_by);
+  return {};
+}
+
 // The result of a roll-back that ran under this key in an earlier epoch; null when none did.
-const DurableRollBackResult* FindRollBackResult(const Model& model, const std::string& id) {
+const DurableRollBackResult* FindRollBackResult(const Model& model,
+                                                const std::string& idempotency_key) {
   for (const DurableRollBackResult& result : model.durable.roll_back_results) {
-    if (result.idempotency_key == id) return &result;
+    if (result.idempotency_key == idempotency_key) return &result;
   }
   return nullptr;
 }
@@ -203,7 +226,7 @@ bool WorthAnotherTry(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsResourceExhausted(status);
 }
 
-absl::Status CheckKey(const RunCommand& message) {
+absl::Status CheckIdempotencyKey(const RunCommand& message) {
   const size_t bytes = message.idempotency_key.size();
   if (bytes > 0 && bytes <= kMaxIdempotencyKeyBytes) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
@@ -211,37 +234,6 @@ absl::Status CheckKey(const RunCommand& message) {
 }
 
 }  // namespace
-
-absl::Status ExecuteCommand::CanApply(const RegistryState& state) const {
-  TH_RETURN_IF_ERROR(CheckKey(*message));
-  const Command& command = message->command;
-  if (const auto* pin = std::get_if<PinVersion>(&command)) return CanPin(state, key, *pin);
-  if (const auto* release = std::get_if<ReleasePin>(&command)) {
-    return CanRelease(state, key, *release);
-  }
-  if (const auto* roll_back = std::get_if<RollBack>(&command)) {
-    return RollBackModel{key, *roll_back, caller}.CanApply(state);
-  }
-  if (std::holds_alternative<th::Forget>(command)) return CanForget(state, key);
-  return CanSetRetention(state, key, std::get<SetRetention>(command));
-}
-
-CommandFinished ExecuteCommand::Apply(Turn& turn) const {
-  const Command& command = message->command;
-  if (const auto* pin = std::get_if<PinVersion>(&command)) return Pin(turn, key, *pin, asked_by);
-  if (const auto* release = std::get_if<ReleasePin>(&command)) {
-    return Release(turn, key, *release, asked_by);
-  }
-  if (const auto* roll_back = std::get_if<RollBack>(&command)) {
-    return RunRollBack(turn, RollBackModel{key, *roll_back, caller, asked_by},
-                       message->idempotency_key);
-  }
-  if (std::holds_alternative<th::Forget>(command)) {
-    ForgetOnCommand(turn, key, asked_by);
-    return {};
-  }
-  return SetKeepLatest(turn, key, std::get<SetRetention>(command), asked_by);
-}
 
 CommandFinished RunOnce(Turn& turn, const ModelKey& key, const RunCommand& message,
                         const Group* caller, const std::string& asked_by) {
@@ -252,17 +244,22 @@ CommandFinished RunOnce(Turn& turn, const ModelKey& key, const RunCommand& messa
     const DurableRollBackResult* earlier = FindRollBackResult(*model, message.idempotency_key);
     if (earlier != nullptr) return RestoreResult(*model, *earlier);
   }
-  const ExecuteCommand execute{key, &message, caller, asked_by};
-  const absl::Status status = execute.CanApply(turn.state);
+  const Request request{key, message.idempotency_key, caller, asked_by};
+  absl::Status status = CheckIdempotencyKey(message);
   CommandFinished finished;
-  if (status.ok()) finished = execute.Apply(turn);
+  std::visit(
+      [&](const auto& command) {
+        if (status.ok()) status = CanRun(turn.state, request, command);
+        if (status.ok()) finished = Run(turn, request, command);
+      },
+      message.command);
   finished.idempotency_key = message.idempotency_key;
   finished.status = status;
   if (Model* after = FindModel(turn.state, key)) {
     finished.lineage = after->durable.lineage;
     if (status.ok()) NoteUse(turn.state, *after, turn.now);
   }
-  if (!WorthAnotherTry(status) && CheckKey(message).ok()) Remember(turn, key, finished);
+  if (!WorthAnotherTry(status) && CheckIdempotencyKey(message).ok()) Remember(turn, key, finished);
   return finished;
 }
 

@@ -61,20 +61,28 @@ TEST(CommandsTest, EventsSayWhoChangedWhatIsKept) {
   RegistryHarness hub;
   TestRank trainer = Trainer(hub, "step-1");
   ASSERT_OK(hub.Command(Keep("keep", 3)).status);
+  ASSERT_OK(hub.Command({"keep of form", SetRetention{0, "fp8"}}).status);
   ASSERT_OK(hub.Command(Pin("pin", "eval", absl::Seconds(3))).status);
-  ASSERT_OK(hub.Command(Pin("pin longer", "eval", absl::Seconds(5))).status);
   trainer.Say(Pin("pin as a rank", "ckpt"));
   trainer.Say(Release("release", "ckpt"));
   trainer.Say(RunCommand{"back", RollBack{LatestVersion{}}});
   PassAlive(hub, {&trainer}, absl::Seconds(6));
-  EXPECT_THAT(hub.Log(), AllOf(HasSubstr("controller: retention set: the latest 3 are kept"),
-                               HasSubstr("controller: pinned: step-1"), HasSubstr(" for eval"),
-                               HasSubstr("trainer: pinned: step-1"),
-                               HasSubstr("trainer: pin released: step-1"),
-                               HasSubstr("trainer: rolled back: to step-1"),
-                               HasSubstr(" for eval: its time has passed")));
-  const std::vector<std::string> parts = absl::StrSplit(hub.Log(), "controller: pinned");
-  EXPECT_EQ(parts.size(), 2u) << "a pin that is renewed is no event";
+  EXPECT_THAT(hub.Log(),
+              AllOf(HasSubstr("controller: retention set: the latest 3 are kept"),
+                    HasSubstr("retention set: the policy of form=fp8 is removed"),
+                    HasSubstr("controller: pinned: step-1"), HasSubstr("trainer: pinned: step-1"),
+                    HasSubstr("trainer: pin released: step-1"),
+                    HasSubstr("trainer: rolled back: to step-1"),
+                    HasSubstr(" for eval: its time has passed")));
+}
+
+TEST(CommandsTest, RenewingAPinIsNoEvent) {
+  RegistryHarness hub;
+  const TestRank trainer = Trainer(hub, "step-1");
+  ASSERT_OK(hub.Command(Pin("pin", "eval", absl::Seconds(3))).status);
+  ASSERT_OK(hub.Command(Pin("pin longer", "eval", absl::Seconds(5))).status);
+  const std::vector<std::string> parts = absl::StrSplit(hub.Log(), " pinned: ");
+  EXPECT_EQ(parts.size(), 2u) << hub.Log();
 }
 
 TEST(CommandsTest, RetentionCountsPerForm) {
@@ -344,7 +352,7 @@ TEST(CommandsTest, KeysAreForgottenOldestFirst) {
   EXPECT_EQ(hub.model().keep_latest, 7u) << "the oldest key is forgotten";
 }
 
-// It would keep a megabyte a command otherwise.
+// Remembered results carry no attributes, of which there may be a megabyte each otherwise.
 TEST(CommandsTest, ARepeatHasTheAttributesWhileTheVersionIsKnown) {
   RegistryLimits limits;
   limits.max_versions_per_model = 2;

@@ -257,7 +257,7 @@ std::vector<ModelFigures> ListFigures(const RegistryState& state) {
     one.retained_lost += ForgottenPins(state, model).size();
     const auto latest = model.versions.find(LatestOf(model));
     if (latest != model.versions.end()) {
-      one.latest_lost = FormsThatNobodyHas(state, latest->second).size();
+      one.latest_lost = FormsWithoutHolder(state, latest->second).size();
     }
     one.replicas["idle"] = 0;
     for (const auto& [name, group] : model.groups) {

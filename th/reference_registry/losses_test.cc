@@ -1,5 +1,4 @@
-// Retained versions, and the latest one, that nobody has any more: the event comes once, and says
-// how the last holder went.
+// Events about retained versions and the latest version that have lost their last holder.
 #include <string>
 #include <vector>
 
@@ -28,7 +27,7 @@ class LossesTest : public ::testing::Test {
   void KeepLatest(uint32_t versions) {
     ASSERT_OK(hub_.Command({absl::StrCat("keep-", versions), SetRetention{versions}}).status);
   }
-  uint64_t LatestLost() { return hub_.registry().Figures().at(0).latest_lost; }
+  uint64_t LatestFormsLost() { return hub_.registry().Figures().at(0).latest_lost; }
   uint64_t Lost() { return hub_.registry().counters().retained_lost; }
   static FinishedOperation Unpublished(const VersionInfo& version) {
     return {.number = OperationNumber(2), .kind = OperationKind::kUnpublish, .version = version};
@@ -70,8 +69,8 @@ class LossesTest : public ::testing::Test {
     second.Seal(two.sequence, "two");
     return two;
   }
-  // After a restart the trainer has let its version go; the other publisher holds its own still.
-  void RestartBetween(TestRank& second, const VersionInfo& two) {
+  // Restarts the server. The trainer returns without its version, `second` returns with its own.
+  void RestartAfterTheTrainerDrained(TestRank& second, const VersionInfo& two) {
     hub_.Restart();
     for (TestRank& rank : trainer_) ComesBackDrained(rank);
     ASSERT_TRUE(second.Resume({second.Holding(two, /*publisher=*/true, "two")}));
@@ -109,7 +108,7 @@ TEST_F(LossesTest, WhatRanksComeBackWithCopiesOfIsNotLost) {
   EXPECT_EQ(Lost(), 0u);
 }
 
-TEST_F(LossesTest, OneRankWithoutACopyIsEnough) {
+TEST_F(LossesTest, OneRankThatReturnsWithoutACopyLosesTheVersion) {
   ComesBackWithCopy(trainer_[0]);
   EXPECT_EQ(Lost(), 0u) << "the other rank holds its shard still";
   ComesBackDrained(trainer_[1]);
@@ -121,6 +120,7 @@ TEST_F(LossesTest, WhatNothingRetainsIsNotLost) {
   KeepLatest(0);
   for (TestRank& rank : trainer_) ComesBackDrained(rank);
   EXPECT_EQ(Lost(), 0u);
+  EXPECT_THAT(hub_.Log(), Not(HasSubstr("version lost"))) << "its trainer unpublished it";
 }
 
 TEST_F(LossesTest, ABufferThatIsUnregisteredTakesItAlong) {
@@ -128,7 +128,7 @@ TEST_F(LossesTest, ABufferThatIsUnregisteredTakesItAlong) {
   EXPECT_THAT(hub_.Log(), HasSubstr("is lost: it is retained, and its last replica is gone"));
 }
 
-TEST_F(LossesTest, WhoFillsYetMaySaveItAndWhoFailsDoesNot) {
+TEST_F(LossesTest, AReplicaThatFillsPutsTheLossOffUntilItFails) {
   std::vector<TestRank> rollout = MakeGroup(hub_, "rollout", 2);
   JoinAndRegister(rollout);
   for (TestRank& rank : rollout) rank.Update();
@@ -146,17 +146,17 @@ TEST_F(LossesTest, WhoFillsYetMaySaveItAndWhoFailsDoesNot) {
 
 TEST_F(LossesTest, ARankOfItsLastHolderThatDiesLosesTheLatestVersion) {
   KeepLatest(0);
-  EXPECT_EQ(LatestLost(), 0u);
+  EXPECT_EQ(LatestFormsLost(), 0u);
   trainer_[1].Disconnect();
   PassAlive(hub_, {&trainer_[0]}, absl::Seconds(60));
   EXPECT_THAT(hub_.Log(),
               AllOf(HasSubstr("trainer/1: latest version lost: one"),
                     HasSubstr("nobody holds all of it any more: its last replica is gone")));
-  EXPECT_EQ(LatestLost(), 1u);
+  EXPECT_EQ(LatestFormsLost(), 1u);
   EXPECT_EQ(Lost(), 0u);
   TestRank second(hub_, "second", 0, 1);
   PublishTwo(second);
-  EXPECT_EQ(LatestLost(), 0u);
+  EXPECT_EQ(LatestFormsLost(), 0u);
 }
 
 TEST_F(LossesTest, TheLatestVersionThatAnotherGroupHoldsIsNotLost) {
@@ -166,15 +166,15 @@ TEST_F(LossesTest, TheLatestVersionThatAnotherGroupHoldsIsNotLost) {
   trainer_[1].Disconnect();
   PassAlive(hub_, {&trainer_[0], &rollout[0], &rollout[1]}, absl::Seconds(60));
   EXPECT_THAT(hub_.Log(), AllOf(HasSubstr("lease expired"), Not(HasSubstr("version lost"))));
-  EXPECT_EQ(LatestLost(), 0u);
+  EXPECT_EQ(LatestFormsLost(), 0u);
 }
 
-TEST_F(LossesTest, WhoUnpublishesTheLatestVersionMeansIt) {
+TEST_F(LossesTest, AnUnpublishOfTheLatestVersionIsNoLossEvent) {
   KeepLatest(0);
   for (TestRank& rank : trainer_) rank.Unpublish();
   for (TestRank& rank : trainer_) rank.Done();
   EXPECT_THAT(hub_.Log(), AllOf(HasSubstr("unpublished"), Not(HasSubstr("version lost"))));
-  EXPECT_EQ(LatestLost(), 1u) << "newcomers wait all the same";
+  EXPECT_EQ(LatestFormsLost(), 1u) << "newcomers wait all the same";
 }
 
 TEST_F(LossesTest, AnOlderVersionMayGo) {
@@ -184,12 +184,68 @@ TEST_F(LossesTest, AnOlderVersionMayGo) {
   trainer_[1].Disconnect();
   PassAlive(hub_, {&trainer_[0], &second}, absl::Seconds(60));
   EXPECT_THAT(hub_.Log(), Not(HasSubstr("version lost")));
-  EXPECT_EQ(LatestLost(), 0u);
+  EXPECT_EQ(LatestFormsLost(), 0u);
+}
+
+TEST_F(LossesTest, ARollBackToAVersionThatNobodyHoldsLosesTheLatest) {
+  KeepLatest(0);
+  TestRank second(hub_, "second", 0, 1);
+  PublishTwo(second);
+  for (TestRank& rank : trainer_) rank.Unpublish();
+  for (TestRank& rank : trainer_) rank.Done();
+  ASSERT_OK(hub_.Command({"back", RollBack{one_.sequence}}).status);
+  EXPECT_THAT(hub_.Log(), AllOf(HasSubstr("latest version lost: one"),
+                                HasSubstr("its last replica was gone before the roll-back")));
+}
+
+// The other rank has all of its shard by then: the end of the update takes it from that one too,
+// but no operation meant that.
+TEST_F(LossesTest, AFillThatFailsIsNoOperationThatMeantTheLoss) {
+  KeepLatest(0);
+  std::vector<TestRank> rollout = JoinedGroup(hub_, "rollout", 2);
+  for (TestRank& rank : rollout) rank.Update();
+  for (TestRank& rank : rollout) rank.Ready();
+  rollout[0].Done();
+  for (TestRank& rank : trainer_) rank.Unpublish();
+  for (TestRank& rank : trainer_) rank.Done();
+  rollout[1].Fail(absl::CancelledError("enough"));
+  EXPECT_THAT(hub_.Log(), HasSubstr("latest version lost: one"));
 }
 
 // ---- a server that restarted
 
-TEST_F(LossesTest, WhatNobodyBringsBackIsToldOnceNobodyMayAnyMore) {
+// The server knows the shards alone that ranks announce: of the other one it knows nothing.
+TEST_F(LossesTest, ARankThatDoesNotComeBackToARestartedServerLosesTheVersion) {
+  hub_.Restart();
+  ASSERT_TRUE(trainer_[0].Resume({trainer_[0].Holding(one_, /*publisher=*/true, "onew0")}));
+  PassAdoption({&trainer_[0]});
+  EXPECT_THAT(hub_.Log(), AllOf(HasSubstr("retained version lost: one"),
+                                HasSubstr("has not come back since the server restarted")));
+  EXPECT_EQ(Lost(), 1u);
+  EXPECT_EQ(hub_.registry().Figures().at(0).retained_lost, 1u);
+}
+
+TEST_F(LossesTest, TheLatestVersionOfWhichARankDoesNotComeBackIsLost) {
+  KeepLatest(0);
+  hub_.Restart();
+  ASSERT_TRUE(trainer_[0].Resume({trainer_[0].Holding(one_, /*publisher=*/true, "onew0")}));
+  PassAdoption({&trainer_[0]});
+  EXPECT_THAT(hub_.Log(), HasSubstr("latest version lost: one"));
+  EXPECT_EQ(LatestFormsLost(), 1u);
+}
+
+TEST_F(LossesTest, AVersionThatAllRanksBringBackIsNotLost) {
+  hub_.Restart();
+  for (TestRank& rank : trainer_) {
+    const std::string content = absl::StrCat("one", rank.layout.tensors()[0].name);
+    ASSERT_TRUE(rank.Resume({rank.Holding(one_, /*publisher=*/true, content)}));
+  }
+  PassAdoption({&trainer_[0], &trainer_[1]});
+  EXPECT_THAT(hub_.Log(), Not(HasSubstr("version lost")));
+  EXPECT_EQ(LatestFormsLost(), 0u);
+}
+
+TEST_F(LossesTest, AVersionThatNobodyBringsBackIsLostOnceNobodyMay) {
   hub_.Restart();
   hub_.Advance(absl::Seconds(4));
   EXPECT_EQ(Lost(), 0u) << "somebody may come back with it";
@@ -222,14 +278,14 @@ TEST_F(LossesTest, CopiesThatComeBackAreNoLoss) {
 TEST_F(LossesTest, AnOlderVersionThatIsRetainedIsToldToo) {
   KeepLatest(2);
   TestRank second(hub_, "second", 0, 1);
-  RestartBetween(second, PublishTwo(second));
+  RestartAfterTheTrainerDrained(second, PublishTwo(second));
   EXPECT_THAT(hub_.Log(), HasSubstr("trainer: retained version lost: one"));
   EXPECT_EQ(Lost(), 1u);
 }
 
 TEST_F(LossesTest, WhatNewerOnesHaveReplacedIsNoLoss) {
   TestRank second(hub_, "second", 0, 1);
-  RestartBetween(second, PublishTwo(second));
+  RestartAfterTheTrainerDrained(second, PublishTwo(second));
   EXPECT_EQ(Lost(), 0u);
 }
 

@@ -64,15 +64,6 @@ bool HasForm(const Version& version, const std::string& form) {
   return found != version.shards.end() && found->first.form == form;
 }
 
-// True when every rank of the replica's group has something of the version.
-bool IsWhole(const Replica& replica, VersionSequence version) {
-  return replica.buffers.size() == replica.group->ranks &&
-         std::all_of(replica.buffers.begin(), replica.buffers.end(), [&](const auto& entry) {
-           const std::optional<Content>& content = entry.second->content;
-           return content.has_value() && content->version == version;
-         });
-}
-
 // Tensors of `reader` that `holder` has just so; both are in canonical order.
 size_t TensorsInCommon(const ShardLayout& reader, const ShardLayout& holder) {
   size_t common = 0;
@@ -142,6 +133,14 @@ std::vector<const Buffer*> RanksWithoutShard(const Replica& replica, const Versi
     if (!version.shards.contains(ShardKeyOf(*buffer))) without.push_back(buffer);
   }
   return without;
+}
+
+bool IsWhole(const Replica& replica, VersionSequence version) {
+  return replica.buffers.size() == replica.group->ranks &&
+         std::all_of(replica.buffers.begin(), replica.buffers.end(), [&](const auto& entry) {
+           const std::optional<Content>& content = entry.second->content;
+           return content.has_value() && content->version == version;
+         });
 }
 
 bool HasLostShards(const Version& version, const std::string& form) {

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "th/protocol/copy_name.h"
 #include "th/protocol/messages.h"
+#include "th/reference_registry/resolution.h"
 #include "th/reference_registry/transactions.h"
 #include "th/registry_state/holders.h"
 #include "th/text/byte_size.h"
@@ -46,6 +47,8 @@ bool IsRetained(const Model& model, VersionSequence version, const std::string& 
   }
   return false;
 }
+
+constexpr char kNotBackSinceRestart[] = "has not come back since the server restarted";
 
 // The extent of a loss: the replica alone, or its whole group.
 enum class Going : uint8_t { kReplica, kGroup };
@@ -182,21 +185,18 @@ void EndWithMustOffload(Turn& turn, Replica& replica, const Transaction& transac
                   {.version = version.info, .must_offload = true});
 }
 
-void NoteLost(Turn& turn, const Model& model, const VersionInfo& version, const std::string& form,
-              const LastHolder& last) {
-  ++turn.state.counters.retained_lost;
-  Note(turn, model.key, {EventKind::kRetentionLost, last.operation, last.who},
-       absl::StrCat(version.ToString(), form.empty() ? "" : " form=", form,
-                    " is lost: it is retained, and its last replica ", last.how));
-}
-
-void NoteLatestLost(Turn& turn, const Model& model, const VersionInfo& version,
-                    const std::string& form, const LastHolder& last) {
-  Note(
-      turn, model.key, {EventKind::kLatestLost, EventId(), last.who},
-      absl::StrCat(version.ToString(), form.empty() ? "" : " form=", form,
-                   " is the latest version, and nobody holds all of it any more: its last replica ",
-                   last.how, "; newcomers wait until it is published again or rolled back"));
+void NoteLost(Turn& turn, EventKind kind, const Model& model, const VersionInfo& version,
+              const std::string& form, const LastHolder& last) {
+  const bool retained = kind == EventKind::kRetainedVersionLost;
+  if (retained) ++turn.state.counters.retained_lost;
+  const std::string why =
+      retained ? absl::StrCat(" is lost: it is retained, and its last replica ", last.how)
+               : absl::StrCat(
+                     " is the latest version, and nobody holds all of it any more: its last "
+                     "replica ",
+                     last.how, "; newcomers wait for the next publish or a roll-back");
+  Note(turn, model.key, {kind, last.operation, last.who},
+       absl::StrCat(version.ToString(), FormSuffix(form), why));
 }
 
 std::set<std::string> FormsOf(const Version& version) {
@@ -205,10 +205,31 @@ std::set<std::string> FormsOf(const Version& version) {
   return forms;
 }
 
+// True when a part of the form is lost with ranks that have not come back since a restart: the
+// server knows a shard by the ranks that announce it alone. False where some group has all of it,
+// or as many distinct shards are known as the largest group that has a part has ranks.
+bool LacksUnknownShards(const Version& version, const std::string& form) {
+  if (!version.from_earlier_epoch) return false;
+  uint32_t shards = 0, most_ranks = 0;
+  for (const auto& [key, shard] : version.shards) {
+    if (key.form != form) continue;
+    ++shards;
+    for (const auto& [address, holder] : shard.holders) {
+      if (IsWhole(*holder->replica, version.info.sequence)) return false;
+      most_ranks = std::max(most_ranks, holder->replica->group->ranks);
+    }
+  }
+  return shards < most_ranks;
+}
+
+bool IsWholeSomewhere(const Version& version, const std::string& form) {
+  return IsSomewhere(version, form) && !LacksUnknownShards(version, form);
+}
+
 struct Missing {
   VersionInfo version;
   std::string form;  // empty: any
-  LastHolder last{EventId(), "", "has not come back since the server restarted"};
+  LastHolder last{EventId(), "", kNotBackSinceRestart};
 };
 using MissingVersions = std::map<VersionSequence, Missing>;
 
@@ -244,7 +265,7 @@ std::vector<Missing> MissingSinceRestart(const Model& model) {
     if (version.phase != VersionPhase::kPublished) continue;
     if (version.shards.empty()) missing.push_back(known);
     for (const std::string& form : FormsOf(version)) {
-      if (IsSomewhere(version, form)) continue;
+      if (IsWholeSomewhere(version, form)) continue;
       missing.push_back({version.info, form, known.last});
     }
   }
@@ -259,20 +280,20 @@ bool IsRetained(const Version& version, const std::string& form) {
          IsRetained(*version.model, version.info.sequence, form);
 }
 
-std::vector<std::string> FormsThatNobodyHas(const RegistryState& state, const Version& version) {
+std::vector<std::string> FormsWithoutHolder(const RegistryState& state, const Version& version) {
   if (state.adopting || version.phase != VersionPhase::kPublished) return {};
   std::set<std::string> forms = FormsOf(version);
   if (forms.empty()) return {""};
   std::vector<std::string> missing;
   for (const std::string& form : forms) {
-    if (!IsSomewhere(version, form)) missing.push_back(form);
+    if (!IsWholeSomewhere(version, form)) missing.push_back(form);
   }
   return missing;
 }
 
 std::vector<std::string> LostForms(const RegistryState& state, const Version& version) {
   if (!MayRetain(version.model->durable)) return {};
-  std::vector<std::string> lost = FormsThatNobodyHas(state, version);
+  std::vector<std::string> lost = FormsWithoutHolder(state, version);
   std::erase_if(lost, [&](const std::string& form) { return !IsRetained(version, form); });
   return lost;
 }
@@ -347,20 +368,30 @@ void ReportLosses(Turn& turn) {
     Model* model = FindModel(turn.state, left.model);
     const Version* version = model == nullptr ? nullptr : FindVersion(*model, left.version);
     if (version == nullptr || IsSomewhere(*version, left.form)) continue;
-    const bool meant = !last.operation.empty();
     if (IsRetained(*version, left.form)) {
-      NoteLost(turn, *model, version->info, left.form, last);
-    } else if (!meant && left.version == LatestOf(*model)) {
-      NoteLatestLost(turn, *model, version->info, left.form, last);
+      NoteLost(turn, EventKind::kRetainedVersionLost, *model, version->info, left.form, last);
+    } else if (!last.meant && left.version == LatestOf(*model)) {
+      NoteLost(turn, EventKind::kLatestVersionLost, *model, version->info, left.form, last);
     }
   }
 }
 
+void ReportLatestWithoutHolder(Turn& turn, const Model& model, const std::string& how) {
+  const Version* latest = FindVersion(model, LatestOf(model));
+  if (latest == nullptr || model.groups.empty()) return;
+  for (const std::string& form : FormsWithoutHolder(turn.state, *latest)) {
+    if (IsRetained(*latest, form)) continue;  // its loss is an event of its own
+    NoteLost(turn, EventKind::kLatestVersionLost, model, latest->info, form, {EventId(), "", how});
+  }
+}
+
 void ReportLostSinceRestart(Turn& turn, Model& model) {
+  ReportLatestWithoutHolder(turn, model, kNotBackSinceRestart);
   if (!MayRetain(model.durable)) return;
   for (const Missing& lost : MissingSinceRestart(model)) {
     const bool retained = IsRetained(model, lost.version.sequence, lost.form);
-    if (retained) NoteLost(turn, model, lost.version, lost.form, lost.last);
+    if (!retained) continue;
+    NoteLost(turn, EventKind::kRetainedVersionLost, model, lost.version, lost.form, lost.last);
   }
 }
 
@@ -370,7 +401,7 @@ void WarnOfLastReplicas(Turn& turn, const Worker& worker, absl::Duration notice)
     const Version* version = VersionToOffload(replica);
     if (HasNotice(replica) || !IsLastOfRetained(replica, version, Going::kGroup)) continue;
     Note(turn, replica.group->model->key,
-         {EventKind::kRetentionAtRisk, EventId(), replica.group->name},
+         {EventKind::kRetainedVersionAtRisk, EventId(), replica.group->name},
          absl::StrCat("holds the last replica of ", version->info.ToString(),
                       ", which is retained, and leaves in ", absl::FormatDuration(notice),
                       ": who asks for it by then saves it"));

@@ -1,18 +1,18 @@
 // Retention: which versions have to stay fetchable, and which replica is the last to hold one.
 //
-// A version is retained in a form while it is pinned there, or one of the form's `keep_latest`
-// newest complete versions of the current history. A replica *stays* while all its ranks hold their
-// shards, are connected, and it neither drains nor moves on; spot workers and those that leave (see
-// Preempt) never count. When an operation would take away the last one, it ends with
-// `must_offload` instead: the ranks copy their shards into offload buffers (an update like any
-// other, to exactly this version), and ask again. When such a copy may go: copies.h.
+// A version is retained in a form while it is pinned there, or while it is one of the form's
+// `keep_latest` newest complete versions of the current history. A replica *stays* while all its
+// ranks hold their shards and are connected, and it neither drains nor moves on. Spot workers, and
+// workers with a notice (Preempt), never count as staying.
 //
-// A group with a notice does the same: its copy goes when it leaves, and until then it is there for
-// whoever asks. Which versions go with it is told at the notice.
+// An operation that would remove the last replica that stays ends with `must_offload` instead. The
+// ranks then copy their shards into offload buffers, by an update to exactly this version, and
+// repeat the operation. A group with a notice does the same; its copy lasts until it leaves.
+// copy_release.h decides when a copy may go.
 //
-// Copies that seed a site are under the same limit, and go first where the room is short. Meanwhile
-// the operation waits: nothing of it has begun. It is looked at again whenever it has changed who
-// stays, what is retained, or how much room there is.
+// Offload copies and site copies share one limit of memory, and site copies are released first.
+// Until there is room the operation has not begun. It is evaluated again when replicas that stay,
+// retention or room have changed.
 #ifndef TH_REFERENCE_REGISTRY_RETENTION_H_
 #define TH_REFERENCE_REGISTRY_RETENTION_H_
 
@@ -30,10 +30,10 @@ namespace th::registry {
 // O(newer versions of the model, up to keep_latest complete ones).
 bool IsRetained(const Version& version, const std::string& form);
 
-// The forms in which nobody has the published version or is receiving it, by name; an empty name
-// where no form of it is known. None while ranks may come back after a restart.
-std::vector<std::string> FormsThatNobodyHas(const RegistryState& state, const Version& version);
-// Those of them in which it is retained.
+// The forms of a published version of which some shard is neither held nor being received, by name;
+// an empty name where no form is known. None while ranks may come back after a restart.
+std::vector<std::string> FormsWithoutHolder(const RegistryState& state, const Version& version);
+// Those of FormsWithoutHolder in which the version is retained.
 std::vector<std::string> LostForms(const RegistryState& state, const Version& version);
 
 // True when `transaction` may not go on yet, since it would take away the last replica of a
@@ -42,21 +42,25 @@ std::vector<std::string> LostForms(const RegistryState& state, const Version& ve
 // (Model::waiting_for_room).
 bool DeferToOffload(Turn& turn, Replica& replica, Transaction& transaction);
 
-// True when the last operation was ended so, and some rank has yet to register its copy: the room
-// that it needs is not taken, and not free either. A copy is awaited until its update has ended or
-// nobody has it any more; one that nobody registers, for kCopyAwaitedFor.
+// True when the last operation ended with must_offload and OK, and its copy is not complete yet:
+// the room that it needs is not taken, and not free either. A copy that no rank registers is
+// awaited for kCopyAwaitedFor.
 bool AwaitsCopy(const Turn& turn, const Replica& replica);
-// The last rank has unregistered `copy`: whoever awaits it does so no more.
+// Call when the last rank has unregistered `copy`: nothing awaits it any more.
 void StopAwaiting(const Replica& copy);
 
-// At a turn's end: tells which retained versions have lost their last holder in it. Who fills yet
-// counts as one. Not while ranks may come back after a restart.
+// At a turn's end: notes each version that has lost its last holder in it, a retained one as
+// kRetainedVersionLost, the latest one, where no operation removed it, as kLatestVersionLost. A
+// replica that is still filling counts as a holder. Not while ranks may come back after a restart.
 void ReportLosses(Turn& turn);
-// Then: which of those that the server knows of nobody has brought back. The loss may have been
-// told in an earlier epoch.
+// Notes kLatestVersionLost where nobody holds the latest version and nothing retains it. `how` says
+// what became of its last replica. Nothing is noted of a model that no worker uses.
+void ReportLatestWithoutHolder(Turn& turn, const Model& model, const std::string& how);
+// Once no rank may come back after a restart: notes the latest and the retained versions that
+// nobody has brought back. Some may have been noted in an earlier epoch.
 void ReportLostSinceRestart(Turn& turn, Model& model);
-// Says which retained versions go with a worker that leaves in `notice`, unless somebody takes them
-// by then. Before it is marked.
+// Notes kRetainedVersionAtRisk for each retained version whose last replica goes with a worker that
+// leaves in `notice`. Call before the worker is marked as leaving.
 void WarnOfLastReplicas(Turn& turn, const Worker& worker, absl::Duration notice);
 
 // FAILED_PRECONDITION naming the first rank whose limit has no room for `copies` more of its shard,

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "th/reference_registry/resolution.h"
+#include "th/reference_registry/retention.h"
 #include "th/reference_registry/transactions.h"
 #include "th/registry_state/holders.h"
 #include "tools/mutation/mutation.h"
@@ -137,6 +138,7 @@ VersionInfo RollBackModel::Apply(Turn& turn) const {
   Persist(turn, model);
   Note(turn, key, {EventKind::kRolledBack, EventId(), asked_by},
        absl::StrCat("to ", target.ToString(), ", lineage ", model.durable.lineage.value));
+  ReportLatestWithoutHolder(turn, model, "was gone before the roll-back");
   return target;
 }
 

@@ -184,17 +184,20 @@ void MoveDeadline(Turn& turn, Deadline deadline, absl::Time& from, absl::Time to
 // Describes why the buffer's content goes, for people.
 LastHolder HowItGoes(const Buffer& buffer) {
   const Transaction* head = HeadOf(*buffer.replica);
-  const bool drops =
-      buffer.content->complete && head != nullptr && (head->is_filling() || head->is_draining());
+  const bool drops = buffer.content->complete && buffer.content->committed && head != nullptr &&
+                     (head->is_filling() || head->is_draining());
   if (drops) {
     return {head->event, buffer.replica->group->name,
             absl::StrCat("goes with an ", std::string(OperationKindName(head->kind())),
-                         " that drops it")};
+                         " that drops it"),
+            /*meant=*/true};
   }
   const std::string name = NameOf(buffer).ToString();
   if (!buffer.content->complete) return {EventId(), name, "had not yet received all of it"};
-  return {EventId(), name,
-          buffer.drained_while_away ? "was let go while the server was away" : "is gone"};
+  if (buffer.drained_while_away) {
+    return {EventId(), name, "was let go while the server was away", /*meant=*/true};
+  }
+  return {EventId(), name, "is gone"};
 }
 
 // Notes when the buffer was the last holder of a shard of the latest or a retained version, in a

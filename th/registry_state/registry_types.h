@@ -147,7 +147,7 @@ struct RegistryEvent {  // for logs and people; never for logic
   EventKind kind = EventKind::kNone;
   EventId id;
   ModelKey key;
-  std::string who;  // a rank or a group
+  std::string who;  // whom it is about, or who gave the command
 
   // "run=r1 model=m rollout-3/1: source failed: trainer/0 fell silent event=7-12".
   std::string LogLine() const;

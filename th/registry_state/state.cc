@@ -126,6 +126,10 @@ VersionSequence LatestOf(const Model& model) {
   return VersionSequence();
 }
 
+std::string FormSuffix(const std::string& form) {
+  return form.empty() ? "" : absl::StrCat(" form=", form);
+}
+
 bool WasWithdrawn(const Model& model, VersionSequence version, Lineage lineage) {
   if (version > model.durable.high_water) return true;
   for (const DurableRollBack& roll_back : model.durable.roll_backs) {

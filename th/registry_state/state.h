@@ -564,6 +564,8 @@ uint64_t MemoryOf(const Attributes& attributes);
 
 // The highest published version, zero when there is none.
 VersionSequence LatestOf(const Model& model);
+// " form=fp8" for texts; "" where `form` is empty.
+std::string FormSuffix(const std::string& form);
 // True when a policy or a pin may retain anything of the model.
 inline bool MayRetain(const DurableModel& durable) {
   return durable.keep_latest > 0 || !durable.keep_latest_of_form.empty() || !durable.pins.empty();

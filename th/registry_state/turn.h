@@ -16,7 +16,7 @@
 namespace th::registry {
 
 // A form of a version, some shard of which has lost its last holder. A copy may come in the same
-// turn: it is looked at when that ends (TellLosses in retention.h).
+// turn: it is looked at when that ends (ReportLosses in retention.h).
 struct FormLeft {
   ModelKey model;
   VersionSequence version;
@@ -25,9 +25,10 @@ struct FormLeft {
 };
 // The operation with which the last holder of a form was lost.
 struct LastHolder {
-  EventId operation;  // empty: with none
-  std::string who;    // a rank or a group
-  std::string how;    // "is gone"
+  EventId operation;   // empty: with none
+  std::string who;     // a rank or a group
+  std::string how;     // "is gone"
+  bool meant = false;  // the group let it go itself
 };
 
 // Lives for one event; the references outlive it.
@@ -42,7 +43,7 @@ struct Turn {
   absl::btree_set<BufferAddress> to_move;  // readers that should have better sources, if there are
   // Versions of which a publisher has gone before the root of its shard was known.
   absl::btree_set<std::pair<ModelKey, VersionSequence>> roots_to_settle;
-  // Models in which it has changed who stays, what is retained or what room there is for copies.
+  // Models in which replicas that stay, retention, or the room for copies have changed.
   absl::btree_set<ModelKey> to_review;
   absl::btree_map<FormLeft, LastHolder> forms_left;
   bool durable_changed = false;
@@ -56,7 +57,7 @@ void Log(Turn& turn, std::string text);
 struct NotedEvent {
   EventKind kind = EventKind::kNone;
   EventId id;       // of the operation that it belongs to; empty: it gets one of its own
-  std::string who;  // a rank or a group
+  std::string who;  // "trainer", "rollout-3/1", "controller at 10.0.0.5"; may be empty
 };
 void Note(Turn& turn, const ModelKey& key, NotedEvent event, std::string text);
 // The next id of this epoch.

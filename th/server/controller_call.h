@@ -61,8 +61,8 @@ class OpenCalls {
 //     call.Answer(Echo(request));
 //   };
 //
-// The handler, or work that it starts, calls exactly one of Answer, AnswerEffect and Fail, once, on
-// any thread. After that the call may be deleted at any time, but not before the handler has
+// The handler, or work that it starts, calls exactly one of Answer, AnswerCommand and Fail, once,
+// on any thread. After that the call may be deleted at any time, but not before the handler has
 // returned.
 class ControllerCall final : public grpc::ServerGenericBidiReactor {
  public:
@@ -76,9 +76,9 @@ class ControllerCall final : public grpc::ServerGenericBidiReactor {
   const std::string& caller() const { return caller_; }
 
   void Answer(const google::protobuf::MessageLite& answer) { Send(answer, /*final=*/false); }
-  // Answers a request that has taken effect: the caller must hear so, whatever others have not
-  // read.
-  void AnswerEffect(const google::protobuf::MessageLite& answer) { Send(answer, /*final=*/true); }
+  // Answers a command that has taken effect. Never refused for lack of memory: the caller must hear
+  // of it.
+  void AnswerCommand(const google::protobuf::MessageLite& answer) { Send(answer, /*final=*/true); }
   void Fail(const absl::Status& why);
   // Sets what is called, at most once, when the caller cancels or disconnects before the answer has
   // been sent: on one of gRPC's threads, or inline if that has happened already. It may come after

@@ -36,11 +36,11 @@ pb::ResolveResponse ToResponse(const VersionInfo& version) {
   return response;
 }
 
-void Answered(ControllerCall& call, const google::protobuf::MessageLite& answer) {
+void SendAnswer(ControllerCall& call, const google::protobuf::MessageLite& answer) {
   call.Answer(answer);
 }
-void Answered(ControllerCall& call, const pb::CommandFinished& answer) {
-  call.AnswerEffect(answer);
+void SendAnswer(ControllerCall& call, const pb::CommandFinished& answer) {
+  call.AnswerCommand(answer);
 }
 
 void OmitAttributes(Catalog& catalog) {
@@ -70,7 +70,7 @@ void ControllerService::AskLoop(absl::string_view method, Work work) {
           return [result = work(query, turn), &call](const absl::Status& durable) {
             if (!durable.ok()) return call.Fail(durable);
             if (!result.ok()) return call.Fail(result.status());
-            Answered(call, *result);
+            SendAnswer(call, *result);
           };
         });
     if (!accepted.ok()) call.Fail(accepted);
@@ -102,12 +102,11 @@ ControllerService::ControllerService(RegistryLoop* loop, ServerMetrics* metrics,
         return ToResponse(*version);
       });
   ServeWaits();
-  AskLoop<pb::CommandRequest>(
-      "Command",
-      [](const ControllerCommand& command,
-         RegistryTurn& turn) -> absl::StatusOr<pb::CommandFinished> {
-        return ToProto(turn.run_command(command.key, command.command, turn.asked_by));
-      });
+  AskLoop<pb::CommandRequest>("Command",
+                              [](const ControllerCommand& command,
+                                 RegistryTurn& turn) -> absl::StatusOr<pb::CommandFinished> {
+                                return ToProto(turn.run_command(command.key, command.command));
+                              });
   AskLoop<pb::FindShardRequest>(
       "FindShard",
       [](const FindShardQuery& query, RegistryTurn& turn) -> absl::StatusOr<pb::FindShardResponse> {

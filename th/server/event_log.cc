@@ -122,12 +122,13 @@ void EventLog::Write(const LoggedEvent& event) {
     written = Rotate();
   }
   if (written.ok()) written = WriteLine(lines);
+  const bool failed_before = std::exchange(failing_, !written.ok());
   if (written.ok()) {
     lost_reported_ = lost;
     return;
   }
-  LOG_IF(WARNING, lost == lost_reported_)
-      << written.message() << "; events are missing in it until that works again";
+  LOG_IF(WARNING, !failed_before) << written.message()
+                                  << "; events are missing in it until that works again";
   absl::MutexLock lock(&mutex_);
   ++lost_;
 }

@@ -37,8 +37,8 @@ inline constexpr uint64_t kLeastEventLogBytes = uint64_t{1} << 20;
 class EventLog {
  public:
   // FAILED_PRECONDITION: another server writes this file, or its file system has no locks.
-  // INVALID_ARGUMENT: `limit_bytes` is below kLeastEventLogBytes. What the system says of a file
-  // that cannot be written, by name.
+  // INVALID_ARGUMENT: `limit_bytes` is below kLeastEventLogBytes. Any other code: the file cannot
+  // be opened; the message names it.
   static absl::StatusOr<std::unique_ptr<EventLog>> Open(std::string path, uint64_t limit_bytes);
   // Writes what has been appended.
   ~EventLog();
@@ -47,7 +47,7 @@ class EventLog {
 
   // Never waits for the disk.
   void Append(LoggedEvent event);
-  // Events that are in no file, since Open.
+  // Events since Open that are in no file: the queue was full, or a write failed.
   uint64_t lost() const;
 
  private:
@@ -55,11 +55,11 @@ class EventLog {
       : path_(std::move(path)), file_limit_bytes_(limit_bytes / 2) {}
   void Run();
 
-  // The constructor's thread, then th-event-log's.
+  // Called by Open, then by th-event-log alone.
   absl::Status OpenFile();
   absl::Status Rotate();
   void Write(const LoggedEvent& event);
-  // After an error the file is as it was.
+  // After an error the file has its old size.
   absl::Status WriteLine(const std::string& line);
 
   const std::string path_;
@@ -67,6 +67,7 @@ class EventLog {
   FileDescriptor file_;
   uint64_t size_ = 0;           // of the file
   uint64_t lost_reported_ = 0;  // of lost_, those that a line in the file counts
+  bool failing_ = false;        // the last write failed
 
   mutable absl::Mutex mutex_;
   std::deque<LoggedEvent> queue_ ABSL_GUARDED_BY(mutex_);

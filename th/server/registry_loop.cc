@@ -259,10 +259,8 @@ void RegistryLoop::Absorb(RegistryEffects effects) {
   if (effects.durable.has_value()) outcome_.durable = std::move(effects.durable);
   Append(outcome_.messages, effects.messages);
   Append(outcome_.close, effects.close);
-  for (const RegistryEvent& event : effects.events) {
-    LOG(INFO) << event.LogLine();
-    Remember(event);
-  }
+  for (const RegistryEvent& event : effects.events) LOG(INFO) << event.LogLine();
+  Append(outcome_.events, effects.events);
   if (!waits_.empty()) check_waits_at_ = std::min(check_waits_at_, now_() + kWaitCheckInterval);
 }
 
@@ -334,6 +332,7 @@ void RegistryLoop::Commit() {
       // Messages leave only once what they say is durable.
       outcome.messages.clear();
       outcome.close.clear();
+      outcome.events.clear();
       Fail(written);
     }
   }
@@ -341,6 +340,7 @@ void RegistryLoop::Commit() {
 }
 
 void RegistryLoop::Deliver(Outcome outcome) {
+  for (const RegistryEvent& event : outcome.events) Remember(event);
   for (const OutgoingMessage& out : outcome.messages) SendTo(out.connection, out.message);
   for (const ConnectionId connection : outcome.close) CloseAfterSending(connection);
   for (Answer& answer : outcome.answers) answer(failure_);
@@ -394,6 +394,7 @@ void RegistryLoop::BeginAbove(Epoch heard) {
   if (!begun.ok()) {
     outcome_.messages.clear();  // what is not durable was never said
     outcome_.close.clear();
+    outcome_.events.clear();
     return Fail(begun);
   }
   epoch_ = store_->opened().epoch.value;
@@ -424,15 +425,13 @@ void RegistryLoop::OnQuestion(Question& question) {
     absl::MutexLock lock(&mutex_);
     --pending_questions_;
   }
-  const auto run_command = [this](const ModelKey& key, const RunCommand& command,
-                                  const std::string& asked_by) {
+  RegistryTurn turn{.registry = *registry_, .events = events_, .now = now_()};
+  turn.run_command = [this, &turn](const ModelKey& key, const RunCommand& command) {
     if (!failure_.ok()) return CommandFinished{.status = failure_};
-    Registry::CommandResult result = registry_->HandleCommand(key, command, asked_by, now_());
+    Registry::CommandResult result = registry_->HandleCommand(key, command, turn.asked_by, now_());
     Absorb(std::move(result.effects));
     return std::move(result.finished);
   };
-  RegistryTurn turn{
-      .registry = *registry_, .events = events_, .now = now_(), .run_command = run_command};
   outcome_.answers.push_back(question(turn));
 }
 

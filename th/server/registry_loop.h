@@ -86,11 +86,10 @@ struct RegistryTurn {
   const Registry& registry;
   const EventRing& events;
   absl::Time now;
-  // For people: "controller at 10.0.0.5". Empty: the server itself.
+  // Names who asks, for people: "controller at 10.0.0.5". Empty: the server itself.
   std::string asked_by = "";
-  // Runs a command; its effects are part of the turn.
-  std::function<CommandFinished(const ModelKey&, const RunCommand&, const std::string& asked_by)>
-      run_command = nullptr;
+  // Runs a command, in the name of asked_by; its effects are part of the turn.
+  std::function<CommandFinished(const ModelKey&, const RunCommand&)> run_command = nullptr;
 };
 
 // Gives a question's answer once the turn is durable, or says why there is none. Called exactly
@@ -182,10 +181,11 @@ class RegistryLoop {
     std::vector<OutgoingMessage> messages;
     std::vector<ConnectionId> close;
     std::vector<Answer> answers;
+    std::vector<RegistryEvent> events;
     std::vector<ConnectionId> read_next;
     bool empty() const {
       return !durable.has_value() && messages.empty() && close.empty() && answers.empty() &&
-             read_next.empty();
+             events.empty() && read_next.empty();
     }
   };
 

@@ -292,7 +292,7 @@ TEST_F(RegistryLoopClockTest, AWorkerThatSpeaksIsKeptThoughATurnIsLongerThanItsL
 TEST_F(RegistryLoopTest, AQuestionIsAnsweredAfterTheWrite) {
   Start();
   ASSERT_OK(loop_->Ask([this](RegistryTurn& turn) -> Answer {
-    turn.run_command({"r", "m"}, {"key", SetRetention{2}}, "a test");
+    turn.run_command({"r", "m"}, {"key", SetRetention{2}});
     journal_.Add("asked");
     return [this](const absl::Status& durable) {
       journal_.Add(durable.ok() ? "answered" : "not answered");
@@ -324,7 +324,7 @@ TEST_F(RegistryLoopTest, AFailedLoopAnswersQuestionsWithTheFailure) {
     absl::Notification answered;
     absl::Status answer;
     ASSERT_OK(loop_->Ask([&](RegistryTurn& turn) -> Answer {
-      turn.run_command({"r", "m"}, {"key", SetRetention{2}}, "a test");
+      turn.run_command({"r", "m"}, {"key", SetRetention{2}});
       return [&](const absl::Status& durable) {
         answer = durable;
         answered.Notify();

@@ -164,6 +164,7 @@ struct Server::Impl {
   HttpResponse state;
   absl::Time state_until = absl::InfinitePast();
   std::unique_ptr<HttpListener> http;
+  bool started_whole = false;  // Start has returned it
   std::atomic<bool> shutting_down{false};
 };
 
@@ -317,6 +318,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
   server->impl_->NoteOwn(
       EventKind::kServerStarted,
       absl::StrCat("epoch ", server->epoch().value, ", version ", server->impl_->software));
+  server->impl_->started_whole = true;
   return server;
 }
 
@@ -343,7 +345,10 @@ absl::Status Server::WaitForFailure(absl::Duration timeout) const {
 
 void Server::Shutdown() {
   if (impl_->shutting_down.exchange(true)) return;
-  impl_->NoteOwn(EventKind::kServerStops, "");
+  if (impl_->started_whole) {
+    const absl::Status failure = WaitForFailure(absl::ZeroDuration());
+    impl_->NoteOwn(EventKind::kServerStops, std::string(failure.message()));
+  }
   impl_->http.reset();
   impl_->acceptor.reset();
   impl_->loop.RefuseEverybody(absl::UnavailableError("the server is shutting down"),

@@ -205,6 +205,28 @@ TEST_F(TensorhubServerTest, EventsAreInTheLogOfEventsWhenTheServerIsKilled) {
                             HasSubstr("second/0"), HasSubstr(R"("epoch":2)")));
 }
 
+TEST_F(TensorhubServerTest, TheLogOfEventsHasItsStartAndItsOrderlyEnd) {
+  const std::string log = directory_ + "/events";
+  const auto count = [&](const std::string& kind) {
+    std::ifstream file(log);
+    const std::string text(std::istreambuf_iterator<char>(file), {});
+    const std::vector<std::string> parts =
+        absl::StrSplit(text, absl::StrCat("\"kind\":\"", kind, "\""));
+    return parts.size() - 1;
+  };
+  auto process = Start({"--listen=127.0.0.1:0", "--json", "--event-log", log});
+  announced_ = nlohmann::json::parse(process->FirstLine(), nullptr, false);
+  auto refused = Start({"--listen=" + Announced("address"), "--event-log=" + log + "-of-refused",
+                        "--state-dir", directory_ + "/other"});
+  EXPECT_EQ(refused->Wait(), 3) << "its port is taken";
+  process->Signal(SIGTERM);
+  EXPECT_EQ(process->Wait(), 0);
+  EXPECT_EQ(count("server started"), 1u);
+  EXPECT_EQ(count("server stops"), 1u);
+  std::ifstream of_refused(log + "-of-refused");
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(of_refused), {}), "");
+}
+
 TEST_F(TensorhubServerTest, ALogOfEventsThatCannotBeWrittenEndsItWithStatus4) {
   auto process = Start({"--listen=127.0.0.1:0", "--event-log", directory_ + "/none/events"});
   EXPECT_EQ(process->Wait(), 4);

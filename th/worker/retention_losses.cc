@@ -24,7 +24,7 @@ std::vector<std::string> LossesOf(const RecentEvents& events, absl::string_view 
   std::vector<std::string> losses;
   for (const RecentEvent& event : events.events) {
     const bool ours = event.who == group || absl::StartsWith(event.who, absl::StrCat(group, "/"));
-    if (ours && event.kind == EventKind::kRetentionLost) losses.push_back(event.what);
+    if (ours && event.kind == EventKind::kRetainedVersionLost) losses.push_back(event.what);
   }
   return losses;
 }

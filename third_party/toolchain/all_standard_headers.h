@@ -1,6 +1,7 @@
-// The headers of the standard library that our files use, compiled once for all of them
-// (gcc.BUILD). No file may count on having them from here: tools/lint reads each file without.
-#define TH_STANDARD_HEADERS_ARE_COMPILED 1
+// The headers of the standard library that our files use, precompiled for all of them (gcc.BUILD). An edit recompiles
+// everything, also other people's code. No file may rely on having them from here: tools/lint reads what ships without
+// them.
+#define TH_STANDARD_HEADERS_ARE_PRECOMPILED 1
 
 #include <algorithm>
 #include <array>
