@@ -16,11 +16,12 @@ RecentEvent Happened(EventKind kind, std::string who, std::string what) {
 }
 
 TEST(RetentionLossesTest, ThoseOfTheGroupAndItsRanksCount) {
-  const RecentEvents events{.events = {Happened(EventKind::kRetainedVersionLost, "trainer", "step-1"),
-                                       Happened(EventKind::kUnpublished, "trainer", "step-1"),
-                                       Happened(EventKind::kRetainedVersionLost, "trainer-2", "step-2"),
-                                       Happened(EventKind::kRetainedVersionLost, "trainer-2/0", "step-3"),
-                                       Happened(EventKind::kRetainedVersionLost, "trainer/1", "step-4")}};
+  const RecentEvents events{
+      .events = {Happened(EventKind::kRetainedVersionLost, "trainer", "step-1"),
+                 Happened(EventKind::kUnpublished, "trainer", "step-1"),
+                 Happened(EventKind::kRetainedVersionLost, "trainer-2", "step-2"),
+                 Happened(EventKind::kRetainedVersionLost, "trainer-2/0", "step-3"),
+                 Happened(EventKind::kRetainedVersionLost, "trainer/1", "step-4")}};
   EXPECT_THAT(LossesOf(events, "trainer"), ElementsAre("step-1", "step-4"));
 }
 

@@ -15,6 +15,10 @@ for library in isl mpc mpfr gmp zstd z bfd opcodes ctf ctf-nobfd jansson gprofng
   done
 done
 
+# What files include that find no precompiled headers for their flags: see BUILD.bazel.
+mkdir standard_headers
+: >standard_headers/standard.h
+
 # bin/gcc and bin/ld are scripts of ours; they look at the name that they are called by.
 for tool in cpp gcov; do ln -s gcc "bin/$tool"; done
 for tool in ar dwp llvm-cov nm objcopy objdump strip; do ln -s ld "bin/$tool"; done
