@@ -315,9 +315,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
   std::unique_ptr<Server> server(new Server(std::make_unique<Impl>(std::move(options))));
   TH_RETURN_IF_ERROR(server->impl_->Listen(listen));
   if (http_listen.has_value()) TH_RETURN_IF_ERROR(server->impl_->ListenForHttp(*http_listen));
-  server->impl_->NoteOwn(
-      EventKind::kServerStarted,
-      absl::StrCat("epoch ", server->epoch().value, ", version ", server->impl_->software));
+  server->impl_->NoteOwn(EventKind::kServerStarted,
+                         absl::StrCat(server->impl_->software, ", epoch ", server->epoch().value));
   server->impl_->started_whole = true;
   return server;
 }
