@@ -55,7 +55,7 @@ class Host:
     def __init__(self, folder):
         self.folder = folder
         programs = folder / "programs"
-        for place in ("programs", "models/qwen3-8b", "var/lib", "var/log/tensorhub", "home"):
+        for place in ("programs", "models/qwen3-8b", "var/lib", "var/log", "home"):
             (folder / place).mkdir(parents=True)
         for program in OPTIONS.program:  # copies: `th bench` starts the server that lies beside itself, as where it is installed
             shutil.copy(program, programs)

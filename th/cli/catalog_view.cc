@@ -144,36 +144,43 @@ std::string DescribePins(const CatalogVersion& version) {
   });
 }
 
+// "" without a policy.
+std::string DescribePolicy(const CatalogModel& model) {
+  std::vector<std::string> parts;
+  if (model.keep_latest > 0) {
+    parts.push_back(absl::StrCat(NewestVersionsAre(model.keep_latest), " retained"));
+  }
+  for (const auto& [form, count] : model.keep_latest_of_form) {
+    parts.push_back(absl::StrCat("the ", count, " newest in form ", form));
+  }
+  return absl::StrJoin(parts, ", ");
+}
+
+std::string HowToRelease(const CatalogVersion& version, const CatalogPin& pin) {
+  return absl::StrCat("  th release '#", version.info.sequence.ToString(), "' --owner ", pin.owner,
+                      pin.form.empty() ? "" : absl::StrCat(" --form ", pin.form), "\n");
+}
+
 // The advice on a version that is retained and that nobody has.
-std::string HintOnLost(const CatalogVersion& version) {
+std::string HintOnLost(const CatalogModel& model, const CatalogVersion& version) {
   const bool known = !version.lost_forms.front().empty();
   std::string text =
       known ? absl::StrCat("nobody holds it in form ", absl::StrJoin(version.lost_forms, ", "),
                            ": publish it again")
             : "nobody has come back with it since the server restarted: what is published again "
               "is another version";
-  if (!version.pins.empty()) {
-    absl::StrAppend(&text,
-                    known ? ", or give it up:" : ", to be pinned anew; or give this one up:");
+  const std::string policy = DescribePolicy(model);
+  if (!version.pins.empty() || !policy.empty()) {
+    absl::StrAppend(&text, known || version.pins.empty()
+                               ? ", or give it up:"
+                               : ", to be pinned anew; or give this one up:");
   }
   text.push_back('\n');
-  for (const CatalogPin& pin : version.pins) {
-    absl::StrAppend(&text, "  th release '#", version.info.sequence.ToString(), "' --owner ",
-                    pin.owner, pin.form.empty() ? "" : absl::StrCat(" --form ", pin.form), "\n");
+  for (const CatalogPin& pin : version.pins) text += HowToRelease(version, pin);
+  if (!policy.empty()) {
+    absl::StrAppend(&text, "  th retain with a smaller number, or 0: ", policy, "\n");
   }
   return text;
-}
-
-// "" without a policy.
-std::string DescribePolicy(const CatalogModel& model) {
-  std::vector<std::string> parts;
-  if (model.keep_latest > 0) {
-    parts.push_back(absl::StrCat("the ", model.keep_latest, " newest versions are retained"));
-  }
-  for (const auto& [form, count] : model.keep_latest_of_form) {
-    parts.push_back(absl::StrCat("the ", count, " newest in form ", form));
-  }
-  return absl::StrJoin(parts, ", ");
 }
 
 json PassedOverToJson(const std::vector<PassedOver>& passed_over) {
@@ -343,6 +350,10 @@ size_t LimitVersions(size_t limit, Catalog& catalog) {
   return left_out;
 }
 
+std::string NewestVersionsAre(uint32_t count) {
+  return count == 1 ? "the newest version is" : absl::StrCat("the ", count, " newest versions are");
+}
+
 absl::Status CheckNamed(const Catalog& catalog, const ModelKey& asked) {
   if (!catalog.models.empty() || (asked.run.empty() && asked.model.empty())) {
     return absl::OkStatus();
@@ -352,8 +363,8 @@ absl::Status CheckNamed(const Catalog& catalog, const ModelKey& asked) {
   if (!asked.model.empty()) named.push_back(absl::StrCat("model=", asked.model));
   return absl::NotFoundError(
       absl::StrCat("the server knows no ", absl::StrJoin(named, " "),
-                   ": nothing is published there and nobody has joined; th list without --run and "
-                   "--model shows what there is"));
+                   ": nothing is published there and nobody has joined; th list --all shows what "
+                   "there is"));
 }
 
 json ToJson(const Catalog& catalog) {
@@ -400,7 +411,7 @@ std::string DescribeVersion(const CatalogModel& model, const CatalogVersion& ver
                     "a roll-back withdrew it, and nobody can move to it; th events tells when, as "
                     "long as the server remembers\n");
   }
-  if (!version.lost_forms.empty()) text.append(HintOnLost(version));
+  if (!version.lost_forms.empty()) text.append(HintOnLost(model, version));
   for (const auto& [key, value] : version.info.attributes) {
     absl::StrAppend(&text, "attribute ", key, "=", FitWidth(value, 80), "\n");
   }

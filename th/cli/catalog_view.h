@@ -22,6 +22,9 @@ std::string CatalogTable(const Catalog& catalog);
 // Leaves the `limit` newest versions of each model, and says how many older ones that leaves out.
 size_t LimitVersions(size_t limit, Catalog& catalog);
 
+// "the newest version is" or "the 3 newest versions are".
+std::string NewestVersionsAre(uint32_t count);
+
 // OK when the catalog, which the server made of `asked` (empty fields: all), has a model where one
 // was named. NOT_FOUND naming what was asked for.
 absl::Status CheckNamed(const Catalog& catalog, const ModelKey& asked);

@@ -1,5 +1,6 @@
 // The commands against a real server and real workers.
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -114,6 +115,19 @@ TEST_F(CommandsTest, PullOverwritesNothing) {
   EXPECT_EQ(run.status, kLocalFiles);
   EXPECT_THAT(run.errors, HasSubstr(precious));
   EXPECT_EQ(RunProgram({Th(), "verify", precious, MakeModelFolder("again", 2)}).status, kOk);
+}
+
+TEST_F(CommandsTest, WhatTheNodeNamesStandsInNobodysWay) {
+  const std::string model = MakeModelFolder("model", 1);
+  const auto publisher = Publish(model, "step-1");
+  setenv("TH_RUN", "another", /*overwrite=*/1);
+  EXPECT_EQ(RunProgram({Th(), "verify", model, model}).status, kOk);
+  const ProgramRun named = RunProgram({Th(), "list", "--server", server_.address()});
+  EXPECT_EQ(named.status, kNotThere);
+  EXPECT_THAT(named.errors, HasSubstr("th list --all"));
+  EXPECT_THAT(RunProgram({Th(), "list", "--all", "--server", server_.address()}).output(),
+              HasSubstr("step-1"));
+  unsetenv("TH_RUN");
 }
 
 TEST_F(CommandsTest, ARollBackWithdrawsLaterVersions) {

@@ -17,9 +17,11 @@ struct ListFlags {
   ConnectionFlags connection{.run = "", .model = ""};
   Reporter reporter;
   std::optional<size_t> limit;  // none: all versions
+  bool all = false;
 };
 
-ExitStatus RunList(const ListFlags& flags) {
+ExitStatus RunList(ListFlags flags) {
+  if (flags.all) flags.connection.run = flags.connection.model = "";
   const StopSignals stop = flags.reporter.TakeSignals();
   auto controller = flags.connection.Connect();
   if (!controller.ok()) return flags.reporter.Fail(controller.status());
@@ -49,6 +51,8 @@ void AddListCommand(CLI::App* app, ExitStatus* exit) {
   list->add_option("--limit", flags->limit, "the newest versions of each model, so many of them")
       ->check(CLI::Range(1, 1'000'000))
       ->type_name("INT");
+  list->add_flag("--all", flags->all,
+                 "every run and model, whatever TH_RUN, TH_MODEL and the configuration file name");
   flags->reporter.AddFlag(list);
   list->callback([flags, exit] { *exit = RunList(*flags); });
 }

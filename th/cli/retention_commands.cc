@@ -55,8 +55,7 @@ absl::Status CheckKnown(const RetentionFlags& flags, const Catalog& catalog) {
 
 std::string PolicyText(const RetentionFlags& flags) {
   if (flags.keep_latest > 0) {
-    return absl::StrCat("the ", flags.keep_latest, " newest versions are retained",
-                        InForm(flags.form));
+    return absl::StrCat(NewestVersionsAre(flags.keep_latest), " retained", InForm(flags.form));
   }
   return flags.form.empty() ? "no version is retained by policy"
                             : absl::StrCat("form ", flags.form,

@@ -133,9 +133,11 @@ void AddVerifyCommand(CLI::App* app, ExitStatus* exit) {
       "pull the version and compare every tensor by SHA-256, instead of the folder's sums with "
       "the roots that the server keeps");
   AddPullFlags(verify, &flags->pull);
-  // All of these are about a version.
-  std::vector<CLI::Option*> of_version = verify->get_options(
-      [verify](const CLI::Option* option) { return option != verify->get_help_ptr(); });
+  // All of these are about a version. Those that the environment or a file may give are not the
+  // caller's word: they stand on any node.
+  std::vector<CLI::Option*> of_version = verify->get_options([verify](const CLI::Option* option) {
+    return option != verify->get_help_ptr() && option->get_envname().empty();
+  });
   verify->add_option("folder", flags->folder, "the folder in question")->required();
   CLI::Option* other =
       verify->add_option("other", flags->other, "a folder to compare with, instead of a version");

@@ -142,6 +142,18 @@ TEST_F(LossesTest, AReplicaThatFillsPutsTheLossOffUntilItFails) {
   EXPECT_EQ(Lost(), 1u);
 }
 
+TEST_F(LossesTest, AtMostAsManyAreListedAsLostAsThePolicyKeeps) {
+  KeepLatest(0);
+  TestRank second(hub_, "second", 0, 1);
+  PublishTwo(second);
+  for (TestRank& rank : trainer_) rank.Unpublish();
+  for (TestRank& rank : trainer_) rank.Done();
+  second.Unpublish();
+  second.Done();
+  KeepLatest(1);
+  EXPECT_EQ(hub_.registry().Figures().at(0).retained_lost, 1u) << "nobody holds two; one is older";
+}
+
 // ---- the latest version, which nothing retains
 
 TEST_F(LossesTest, ARankOfItsLastHolderThatDiesLosesTheLatestVersion) {

@@ -50,6 +50,14 @@ bool IsRetained(const Model& model, VersionSequence version, const std::string& 
 
 constexpr char kNotBackSinceRestart[] = "has not come back since the server restarted";
 
+// How many published versions of the model are newer.
+uint32_t NewerPublished(const Version& version) {
+  const auto& versions = version.model->versions;
+  return static_cast<uint32_t>(
+      std::count_if(versions.upper_bound(version.info.sequence), versions.end(),
+                    [](const auto& one) { return one.second.phase == VersionPhase::kPublished; }));
+}
+
 // The extent of a loss: the replica alone, or its whole group.
 enum class Going : uint8_t { kReplica, kGroup };
 
@@ -292,9 +300,14 @@ std::vector<std::string> FormsWithoutHolder(const RegistryState& state, const Ve
 }
 
 std::vector<std::string> LostForms(const RegistryState& state, const Version& version) {
-  if (!MayRetain(version.model->durable)) return {};
+  const DurableModel& durable = version.model->durable;
+  if (!MayRetain(durable)) return {};
   std::vector<std::string> lost = FormsWithoutHolder(state, version);
-  std::erase_if(lost, [&](const std::string& form) { return !IsRetained(version, form); });
+  if (lost.empty()) return lost;
+  const uint32_t newer = NewerPublished(version);
+  std::erase_if(lost, [&](const std::string& form) {
+    return !IsPinned(durable, version.info.sequence, form) && newer >= KeepLatestOf(durable, form);
+  });
   return lost;
 }
 

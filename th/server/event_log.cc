@@ -4,6 +4,8 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -18,6 +20,8 @@ absl::StatusOr<std::unique_ptr<EventLog>> EventLog::Open(std::string path, uint6
                                                    " bytes holds too little; give at least ",
                                                    kLeastEventLogBytes));
   }
+  std::error_code no_folder;  // said where the file cannot be opened
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), no_folder);
   std::unique_ptr<EventLog> log(new EventLog(std::move(path), limit_bytes));
   TH_RETURN_IF_ERROR(log->OpenFile());
   log->thread_ = std::thread([log = log.get()] { log->Run(); });
@@ -68,10 +72,11 @@ void EventLog::Run() {
 absl::Status EventLog::OpenFile() {
   absl::StatusOr<FileDescriptor> opened = FileDescriptor::OpenForAppending(path_);
   if (!opened.ok()) {
-    return absl::Status(opened.status().code(),
-                        absl::StrCat(opened.status().message(),
-                                     "; make the folder of --event-log and let this user write "
-                                     "there, or name another file"));
+    return absl::Status(
+        opened.status().code(),
+        absl::StrCat(opened.status().message(),
+                     "; let this user write into the folder of --event-log, or name "
+                     "another file"));
   }
   FileDescriptor file = *std::move(opened);
   if (!file.TryLock()) {

@@ -37,8 +37,8 @@ inline constexpr uint64_t kLeastEventLogBytes = uint64_t{1} << 20;
 class EventLog {
  public:
   // FAILED_PRECONDITION: another server writes this file, or its file system has no locks.
-  // INVALID_ARGUMENT: `limit_bytes` is below kLeastEventLogBytes. Any other code: the file cannot
-  // be opened; the message names it.
+  // Makes the file's folder where there is none. INVALID_ARGUMENT: `limit_bytes` is below
+  // kLeastEventLogBytes. Any other code: the file cannot be opened; the message names it.
   static absl::StatusOr<std::unique_ptr<EventLog>> Open(std::string path, uint64_t limit_bytes);
   // Writes what has been appended.
   ~EventLog();

@@ -35,9 +35,12 @@ void AddDuration(CLI::App& app, const char* name, Duration& duration, const char
          [&duration, name](const std::string& text) {
            const std::optional<absl::Duration> parsed = ParseFlagDuration(text);
            if (!parsed.has_value() || *parsed == absl::ZeroDuration()) {
-             throw CLI::ValidationError(name, absl::StrCat("'", text,
-                                                           "' is no duration above zero; give one "
-                                                           "such as 500ms or 5s"));
+             const absl::Status why = ParseTimeSpan(text).status();
+             throw CLI::ValidationError(
+                 name, !why.ok() ? std::string(why.message())
+                                 : absl::StrCat("'", text,
+                                                "' is no duration above zero; give one such as "
+                                                "500ms or 5s"));
            }
            duration = *parsed;
          },
@@ -99,7 +102,10 @@ void AddFlags(CLI::App& app, ServerFlags& flags) {
          "--event-log-limit",
          [&flags](const std::string& text) {
            const absl::StatusOr<uint64_t> bytes = ParseByteSize(text);
-           if (!bytes.ok() || *bytes < kLeastEventLogBytes) {
+           if (!bytes.ok()) {
+             throw CLI::ValidationError("--event-log-limit", std::string(bytes.status().message()));
+           }
+           if (*bytes < kLeastEventLogBytes) {
              throw CLI::ValidationError(
                  "--event-log-limit",
                  absl::StrCat("'", text, "' is no size of at least 1MiB; give one such as 64MiB"));

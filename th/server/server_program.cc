@@ -79,9 +79,10 @@ void RaiseDescriptorLimitAndSay() {
   const absl::StatusOr<RaisedLimit> raised = RaiseDescriptorLimit();
   if (!raised.ok()) LOG(WARNING) << raised.status().message();
   const uint64_t limit = DescriptorLimit();
+  const bool is_raised = raised.ok() && raised->before < limit;
   LOG(INFO) << "open files: at most " << limit
-            << (raised.ok() ? absl::StrCat(" (raised from ", raised->before, " to the hard limit)")
-                            : std::string())
+            << (is_raised ? absl::StrCat(" (raised from ", raised->before, " to the hard limit)")
+                          : std::string())
             << ", enough for " << ConnectionLimit(limit)
             << " connections, one for each worker and controller";
 }

@@ -228,9 +228,10 @@ TEST_F(TensorhubServerTest, TheLogOfEventsHasItsStartAndItsOrderlyEnd) {
 }
 
 TEST_F(TensorhubServerTest, ALogOfEventsThatCannotBeWrittenEndsItWithStatus4) {
-  auto process = Start({"--listen=127.0.0.1:0", "--event-log", directory_ + "/none/events"});
+  std::ofstream(directory_ + "/file") << "no folder";
+  auto process = Start({"--listen=127.0.0.1:0", "--event-log", directory_ + "/file/events"});
   EXPECT_EQ(process->Wait(), 4);
-  EXPECT_THAT(process->Errors(), HasSubstr("/none/events"));
+  EXPECT_THAT(process->Errors(), HasSubstr("/file/events"));
   process = Start({"--listen=127.0.0.1:0", "--event-log-limit=64MiB"});
   EXPECT_EQ(process->Wait(), 2);
   process = Start({"--listen=127.0.0.1:0", "--event-log=e", "--event-log-limit=64"});

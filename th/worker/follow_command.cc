@@ -1,5 +1,8 @@
 // tensorhub_worker follow: moves to every latest version, in memory or into folders, and serves it
 // on.
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstddef>
 #include <filesystem>
 #include <iostream>
@@ -15,6 +18,7 @@
 #include "th/command_line/exit_status.h"
 #include "th/command_line/quantity.h"
 #include "th/command_line/stop_signals.h"
+#include "th/memory/file_descriptor.h"
 #include "th/protocol/messages.h"
 #include "th/worker/command.h"
 #include "th/worker/follower.h"
@@ -45,10 +49,14 @@ ExitStatus Fail(const absl::Status& status, ExitStatus exit) {
 // Now, not after hours of waiting for a version.
 absl::Status MakeFolder(const std::string& folder) {
   std::error_code error;
-  if (!folder.empty()) std::filesystem::create_directories(folder, error);
-  if (!error) return absl::OkStatus();
-  return absl::NotFoundError(
-      absl::StrCat("cannot make the folder ", folder, ": ", error.message()));
+  if (folder.empty()) return absl::OkStatus();
+  std::filesystem::create_directories(folder, error);
+  if (error) {
+    return absl::NotFoundError(
+        absl::StrCat("cannot make the folder ", folder, ": ", error.message()));
+  }
+  if (access(folder.c_str(), W_OK | X_OK) == 0) return absl::OkStatus();
+  return FileError("write into", folder, errno);
 }
 
 // For scripts: a line of stdout a version.

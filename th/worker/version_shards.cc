@@ -28,8 +28,9 @@ absl::StatusOr<const CatalogVersion*> FindVersion(const Catalog& catalog, const 
 // Limits the versions that an error names.
 constexpr size_t kMaxVersionsNamed = 8;
 
+// A replica whose ranks have given notice is read until they leave.
 bool IsWhole(const CatalogReplica& replica) {
-  return replica.state == "published" || replica.state == "complete";
+  return replica.state == "published" || replica.state == "complete" || replica.state == "leaving";
 }
 
 bool IsConnected(const CatalogReplica& replica) {

@@ -80,6 +80,12 @@ TEST(FindVersionShardsTest, TakesACopyOnceThePublisherHasGone) {
   EXPECT_EQ(found.shards[0].layout, kRight);
 }
 
+TEST(FindVersionShardsTest, TakesAReplicaThatLeaves) {
+  const Catalog catalog = WithReplicas({Replica("trainer", "leaving", {kRight})});
+  ASSERT_OK_AND_ASSIGN(const VersionShards found, FindVersionShards(catalog, kKey, kFirst, "hf"));
+  EXPECT_EQ(found.shards[0].layout, kRight);
+}
+
 TEST(FindVersionShardsTest, NamesWhatIsNotThere) {
   const Catalog catalog = WithReplicas({Replica("filling", "filling", {kLeft})});
   EXPECT_THAT(FindVersionShards(catalog, {.run = "r2", .model = "m"}, kFirst, "hf"),

@@ -193,9 +193,9 @@ TEST_F(LiveTest, AnEventFromBeforeARestartIsLost) {
   EXPECT_EQ(RunTh({"events", "--id", event, "--json"}).json()["error"]["code"], "NOT_FOUND");
 }
 
-TEST_F(LiveTest, NobodysEventsAreNone) {
+TEST_F(LiveTest, WithoutWorkersThereIsTheServersStartAlone) {
   EXPECT_THAT(RunProgram({Th(), "events", "--server", server_.address()}).output(),
-              HasSubstr("nothing to tell"));
+              HasSubstr("server started"));
   const ProgramRun named = RunTh({"events"});
   EXPECT_EQ(named.status, kNotThere);
   EXPECT_THAT(named.errors, HasSubstr("knows no run=r1 model=m"));
