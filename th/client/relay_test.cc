@@ -58,6 +58,8 @@ TEST(RelayTest, AReaderThatWasASourceIsTakenBackWithoutWaitingForSums) {
   ASSERT_OK(one.buffer.Update(Latest()).status());
   ASSERT_OK(trainer.buffer.Unpublish());
   ASSERT_OK(two.buffer.Update(Latest()).status());
+  const absl::Time give_up = MonotonicNow() + kPatience;  // its reader says so a moment later
+  while (one.buffer.bytes_sent() == 0 && MonotonicNow() < give_up) std::this_thread::yield();
   ASSERT_GT(one.buffer.bytes_sent(), 0u);
   const absl::Time start = MonotonicNow();
   ASSERT_OK(one.buffer.Unpublish({.drain_timeout = kPatience}));

@@ -183,7 +183,9 @@ struct MessageHandler {
   }
   void operator()(const Leave&) const {
     Group& group = *worker.group;
+    turn.worker_leaves = true;
     RemoveWorker(turn, worker, absl::UnavailableError("it left"));
+    turn.worker_leaves = false;
     ForgetIfEmpty(turn, group);
   }
 };

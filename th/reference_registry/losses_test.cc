@@ -189,6 +189,12 @@ TEST_F(LossesTest, AnUnpublishOfTheLatestVersionIsNoLossEvent) {
   EXPECT_EQ(LatestFormsLost(), 1u) << "newcomers wait all the same";
 }
 
+TEST_F(LossesTest, WhoLeavesWithTheLatestVersionMeansIt) {
+  KeepLatest(0);
+  for (TestRank& rank : trainer_) rank.Say(Leave{});
+  EXPECT_THAT(hub_.Log(), AllOf(HasSubstr("it left"), Not(HasSubstr("version lost"))));
+}
+
 TEST_F(LossesTest, AnOlderVersionMayGo) {
   KeepLatest(0);
   TestRank second(hub_, "second", 0, 1);

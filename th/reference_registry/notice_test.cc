@@ -164,7 +164,7 @@ TEST_F(NoticeTest, TheLastReplicaOfARetainedVersionIsSpokenOfBeforeAndAfterItGoe
   relay_.Say(Leave{});
   EXPECT_THAT(hub_.Log(), Not(HasSubstr("is lost")));
   trainer_.Say(Leave{});
-  EXPECT_THAT(hub_.Log(), HasSubstr("is lost: it is retained, and its last replica is gone"));
+  EXPECT_THAT(hub_.Log(), HasSubstr("is lost: it is retained, and its last replica has left"));
   EXPECT_EQ(hub_.registry().counters().retained_lost, 1u);
 }
 

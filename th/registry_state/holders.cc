@@ -182,7 +182,7 @@ void MoveDeadline(Turn& turn, Deadline deadline, absl::Time& from, absl::Time to
 }
 
 // Describes why the buffer's content goes, for people.
-LastHolder HowItGoes(const Buffer& buffer) {
+LastHolder HowItGoes(const Turn& turn, const Buffer& buffer) {
   const Transaction* head = HeadOf(*buffer.replica);
   const bool drops = buffer.content->complete && buffer.content->committed && head != nullptr &&
                      (head->is_filling() || head->is_draining());
@@ -194,6 +194,7 @@ LastHolder HowItGoes(const Buffer& buffer) {
   }
   const std::string name = NameOf(buffer).ToString();
   if (!buffer.content->complete) return {EventId(), name, "had not yet received all of it"};
+  if (turn.worker_leaves) return {EventId(), name, "has left", /*meant=*/true};
   if (buffer.drained_while_away) {
     return {EventId(), name, "was let go while the server was away", /*meant=*/true};
   }
@@ -212,7 +213,8 @@ void NoteIfLast(Turn& turn, const Buffer& buffer) {
   if (!matters || turn.state.adopting || !HasOrGets(buffer)) return;
   if (std::any_of(shard.holders.begin(), shard.holders.end(), is_other)) return;
   if (!IsSomewhere(*shard.version, shard.key.form)) return;
-  turn.forms_left[{model.key, shard.version->info.sequence, shard.key.form}] = HowItGoes(buffer);
+  turn.forms_left[{model.key, shard.version->info.sequence, shard.key.form}] =
+      HowItGoes(turn, buffer);
 }
 
 // Moves committed content to Buffer::displaced. Does nothing for content that is not committed, so

@@ -46,6 +46,7 @@ struct Turn {
   // Models in which replicas that stay, retention, or the room for copies have changed.
   absl::btree_set<ModelKey> to_review;
   absl::btree_map<FormLeft, LastHolder> forms_left;
+  bool worker_leaves = false;  // its leave, as it asked, is under way
   bool durable_changed = false;
 };
 
