@@ -20,8 +20,7 @@ struct ListFlags {
   bool all = false;
 };
 
-ExitStatus RunList(ListFlags flags) {
-  if (flags.all) flags.connection.run = flags.connection.model = "";
+ExitStatus RunList(const ListFlags& flags) {
   const StopSignals stop = flags.reporter.TakeSignals();
   auto controller = flags.connection.Connect();
   if (!controller.ok()) return flags.reporter.Fail(controller.status());
@@ -54,7 +53,10 @@ void AddListCommand(CLI::App* app, ExitStatus* exit) {
   list->add_flag("--all", flags->all,
                  "every run and model, whatever TH_RUN, TH_MODEL and the configuration file name");
   flags->reporter.AddFlag(list);
-  list->callback([flags, exit] { *exit = RunList(*flags); });
+  list->callback([flags, exit] {
+    if (flags->all) flags->connection.run = flags->connection.model = "";
+    *exit = RunList(*flags);
+  });
 }
 
 }  // namespace th
