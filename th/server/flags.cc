@@ -2,7 +2,6 @@
 
 #include <limits>
 #include <map>
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -18,12 +17,11 @@
 namespace th {
 namespace {
 
-// The duration in a flag's text; none where it is below zero, infinite or no duration.
-std::optional<absl::Duration> ParseFlagDuration(const std::string& text) {
-  absl::Duration duration;
-  const bool good = absl::ParseDuration(text, &duration) && duration >= absl::ZeroDuration() &&
-                    duration < absl::InfiniteDuration();
-  return good ? std::make_optional(duration) : std::nullopt;
+// The duration in the text of the flag `name`.
+absl::Duration ParseFlagDuration(const std::string& name, const std::string& text) {
+  const absl::StatusOr<absl::Duration> parsed = ParseTimeSpan(text);
+  if (!parsed.ok()) throw CLI::ValidationError(name, std::string(parsed.status().message()));
+  return *parsed;
 }
 
 // `Duration` is an absl::Duration, or an optional one. `preset` tells what goes without the flag.
@@ -33,16 +31,14 @@ void AddDuration(CLI::App& app, const char* name, Duration& duration, const char
   app.add_option_function<std::string>(
          name,
          [&duration, name](const std::string& text) {
-           const std::optional<absl::Duration> parsed = ParseFlagDuration(text);
-           if (!parsed.has_value() || *parsed == absl::ZeroDuration()) {
-             const absl::Status why = ParseTimeSpan(text).status();
+           const absl::Duration parsed = ParseFlagDuration(name, text);
+           if (parsed == absl::ZeroDuration()) {
              throw CLI::ValidationError(
-                 name, !why.ok() ? std::string(why.message())
-                                 : absl::StrCat("'", text,
-                                                "' is no duration above zero; give one such as "
-                                                "500ms or 5s"));
+                 name, absl::StrCat("'", text,
+                                    "' is no duration above zero; give one such as 500ms "
+                                    "or 5s"));
            }
-           duration = *parsed;
+           duration = parsed;
          },
          absl::StrCat(help, "  [", preset, "]"))
       ->type_name("DURATION");
@@ -138,15 +134,9 @@ void AddFlags(CLI::App& app, ServerFlags& flags) {
   app.add_option_function<std::string>(
          "--forget-after",
          [&flags](const std::string& text) {
-           const std::optional<absl::Duration> after = ParseFlagDuration(text);
-           if (!after.has_value()) {
-             throw CLI::ValidationError(
-                 "--forget-after",
-                 absl::StrCat("'", text,
-                              "' is no duration; give one such as 168h, or 0 for never"));
-           }
+           const absl::Duration after = ParseFlagDuration("--forget-after", text);
            flags.limits.forget_after =
-               *after == absl::ZeroDuration() ? absl::InfiniteDuration() : *after;
+               after == absl::ZeroDuration() ? absl::InfiniteDuration() : after;
          },
          "How long a model without workers, pins and retention policy stays known; 0: never "
          "forgotten  [168h]")
