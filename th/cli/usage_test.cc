@@ -336,7 +336,6 @@ TEST(UsageTest, AValueThatIsNoneIsAUsageErrorThatSaysHowToWriteIt) {
           {"size of nothing", {"demo", "--bytes", "1MiB"}, kUsage, "--synthetic"},
           {"two yardsticks", {"verify", "a", "b", "--bytes"}, kUsage, "excludes"},
           {"a version of a folder", {"verify", "a", "b", "--version", "v"}, kUsage, "excludes"},
-          {"a server of a folder", {"verify", "a", "b", "--server", "h:1"}, kUsage, "excludes"},
           {"neither version nor group", {"describe", "two words"}, kUsage, "white space"},
           {"no sequence", {"describe", "#1.x"}, kUsage, "1.x"},
           {"bytes of nothing", {"bench", "transfer", "--bytes", "0"}, kUsage, "16MiB to 8TiB"},
