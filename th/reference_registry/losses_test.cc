@@ -150,7 +150,7 @@ TEST_F(LossesTest, AtMostAsManyAreListedAsLostAsThePolicyKeeps) {
   for (TestRank& rank : trainer_) rank.Done();
   second.Unpublish();
   second.Done();
-  KeepLatest(1);
+  ASSERT_OK(hub_.Command({"keep the latest", SetRetention{1}}).status);
   EXPECT_EQ(hub_.registry().Figures().at(0).retained_lost, 1u) << "nobody holds two; one is older";
 }
 
