@@ -69,6 +69,10 @@ class LossesTest : public ::testing::Test {
     second.Seal(two.sequence, "two");
     return two;
   }
+  void TrainerUnpublishes() {
+    for (TestRank& rank : trainer_) rank.Unpublish();
+    for (TestRank& rank : trainer_) rank.Done();
+  }
   // Restarts the server. The trainer returns without its version, `second` returns with its own.
   void RestartAfterTheTrainerDrained(TestRank& second, const VersionInfo& two) {
     hub_.Restart();
@@ -133,8 +137,7 @@ TEST_F(LossesTest, AReplicaThatFillsPutsTheLossOffUntilItFails) {
   JoinAndRegister(rollout);
   for (TestRank& rank : rollout) rank.Update();
   for (TestRank& rank : rollout) rank.Ready();
-  for (TestRank& rank : trainer_) rank.Unpublish();
-  for (TestRank& rank : trainer_) rank.Done();
+  TrainerUnpublishes();
   EXPECT_EQ(Lost(), 0u);
   rollout[0].Fail(absl::CancelledError("enough"));
   EXPECT_THAT(hub_.Log(), AllOf(HasSubstr("rollout/0: retained version lost: one"),
@@ -146,8 +149,7 @@ TEST_F(LossesTest, AtMostAsManyAreListedAsLostAsThePolicyKeeps) {
   KeepLatest(0);
   TestRank second(hub_, "second", 0, 1);
   PublishTwo(second);
-  for (TestRank& rank : trainer_) rank.Unpublish();
-  for (TestRank& rank : trainer_) rank.Done();
+  TrainerUnpublishes();
   second.Unpublish();
   second.Done();
   ASSERT_OK(hub_.Command({"keep the latest", SetRetention{1}}).status);
@@ -183,8 +185,7 @@ TEST_F(LossesTest, TheLatestVersionThatAnotherGroupHoldsIsNotLost) {
 
 TEST_F(LossesTest, AnUnpublishOfTheLatestVersionIsNoLossEvent) {
   KeepLatest(0);
-  for (TestRank& rank : trainer_) rank.Unpublish();
-  for (TestRank& rank : trainer_) rank.Done();
+  TrainerUnpublishes();
   EXPECT_THAT(hub_.Log(), AllOf(HasSubstr("unpublished"), Not(HasSubstr("version lost"))));
   EXPECT_EQ(LatestFormsLost(), 1u) << "newcomers wait all the same";
 }
@@ -209,8 +210,7 @@ TEST_F(LossesTest, ARollBackToAVersionThatNobodyHoldsLosesTheLatest) {
   KeepLatest(0);
   TestRank second(hub_, "second", 0, 1);
   PublishTwo(second);
-  for (TestRank& rank : trainer_) rank.Unpublish();
-  for (TestRank& rank : trainer_) rank.Done();
+  TrainerUnpublishes();
   ASSERT_OK(hub_.Command({"back", RollBack{one_.sequence}}).status);
   EXPECT_THAT(hub_.Log(), AllOf(HasSubstr("latest version lost: one"),
                                 HasSubstr("its last replica was gone before the roll-back")));
@@ -224,8 +224,7 @@ TEST_F(LossesTest, AFillThatFailsIsNoOperationThatMeantTheLoss) {
   for (TestRank& rank : rollout) rank.Update();
   for (TestRank& rank : rollout) rank.Ready();
   rollout[0].Done();
-  for (TestRank& rank : trainer_) rank.Unpublish();
-  for (TestRank& rank : trainer_) rank.Done();
+  TrainerUnpublishes();
   rollout[1].Fail(absl::CancelledError("enough"));
   EXPECT_THAT(hub_.Log(), HasSubstr("latest version lost: one"));
 }

@@ -33,8 +33,8 @@ bool IsRetained(const Version& version, const std::string& form);
 // The forms of a published version of which some shard is neither held nor being received, by name;
 // an empty name where no form is known. None while ranks may come back after a restart.
 std::vector<std::string> FormsWithoutHolder(const RegistryState& state, const Version& version);
-// Those of FormsWithoutHolder in which the version is pinned, or one of the `keep_latest` newest
-// published ones: what a policy should keep, whether it was there to be kept or not.
+// Returns the FormsWithoutHolder in which the version is pinned, or one of the `keep_latest` newest
+// published ones. A policy counts versions here that had no holder when it was set.
 std::vector<std::string> LostForms(const RegistryState& state, const Version& version);
 
 // True when `transaction` may not go on yet, since it would take away the last replica of a
