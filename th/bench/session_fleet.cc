@@ -271,7 +271,9 @@ class SessionFleet::Worker final : public ControlStreamObserver,
                                    absl::ResourceExhaustedError("the fleet has no memory")});
   }
   void Do(const FreeOffload&) {}
-  void Do(const PublicationLost& lost) { FailUnlessOk(lost.status); }
+  void Do(const PublicationLost& lost) {
+    if (!shared_->ended) FailUnlessOk(lost.status);  // else the others of its group left before it
+  }
 
   const std::shared_ptr<Shared> shared_;
   const std::shared_ptr<Runtime> runtime_;

@@ -315,7 +315,20 @@ TEST_F(CommandsTest, WithExitOnLossTheOthersEndWhenARankIsReplaced) {
   second = StartPublisher(model, "step-1", {"--ranks", "2", "--rank", "1"});
   const ProgramRun ended = first->Finish();
   EXPECT_EQ(ended.status, kFailed);
-  EXPECT_THAT(ended.errors, HasSubstr("rank trainer/1 was replaced by a new process"));
+  EXPECT_THAT(ended.errors, HasSubstr("rank trainer/1 is gone: it was replaced by a new process"));
+}
+
+TEST_F(CommandsTest, WithExitOnLossTheOthersEndWhenARankIsGoneForGood) {
+  const std::string model = MakeModelFolder("model", 1);
+  auto first = StartPublisher(model, "step-1", {"--ranks", "2", "--rank", "0", "--exit-on-loss"});
+  auto second = StartPublisher(model, "step-1", {"--ranks", "2", "--rank", "1"});
+  first->AwaitLine("published");
+  second->AwaitLine("published");
+  second->process().Signal(SIGKILL);
+  (void)second->Finish();
+  const ProgramRun ended = first->Finish();
+  EXPECT_EQ(ended.status, kFailed);
+  EXPECT_THAT(ended.errors, HasSubstr("rank trainer/1 is gone: its lease has ended"));
 }
 
 TEST_F(CommandsTest, ARankThatNeverComesIsNamed) {

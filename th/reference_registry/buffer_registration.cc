@@ -360,21 +360,22 @@ void RemoveBuffer::Apply(Turn& turn) const {
   Buffer& own = *FindBuffer(turn.state, buffer);
   Worker& owner = *own.worker;
   NoteFreed(own);
+  const std::string why = absl::StrCat("unregistered buffer ", own.name);
   EndOperationsOf(turn, *own.replica,
-                  absl::UnavailableError(absl::StrCat("rank ", NameOf(own).ToString(),
-                                                      " unregistered buffer ", own.name)));
-  DetachBuffer(turn, own);
+                  absl::UnavailableError(absl::StrCat("rank ", NameOf(own).ToString(), " ", why)));
+  DetachBuffer(turn, own, why);
   owner.buffers.erase(buffer.buffer);
 }
 
-void DetachBuffer(Turn& turn, Buffer& buffer) {
+void DetachBuffer(Turn& turn, Buffer& buffer, absl::string_view why) {
   Replica& replica = *buffer.replica;
-  const Rank rank = RankOf(buffer);
+  const RankName gone = NameOf(buffer);
   ClearContent(turn, buffer);
   if (replica.phase != ReplicaPhase::kIdle) InvalidateReplica(turn, replica);
   if (IsHostCopy(replica.role)) turn.to_review.insert(replica.group->model->key);
-  replica.buffers.erase(rank);
+  replica.buffers.erase(gone.rank);
   ReleaseLayout(turn, buffer);
+  LosePublication(turn, replica, gone, why);
   if (!replica.buffers.empty()) return;
   EndReservation(turn, replica);
   if (replica.role == BufferRole::kOffload) StopAwaiting(replica);

@@ -173,6 +173,21 @@ TEST_F(LossesTest, ARankOfItsLastHolderThatDiesLosesTheLatestVersion) {
   EXPECT_EQ(LatestFormsLost(), 0u);
 }
 
+// The other rank has the same shard, and is no whole replica without the first.
+TEST_F(LossesTest, ARankWhoseShardAnotherOfItsGroupHasLosesTheLatestVersionToo) {
+  KeepLatest(0);
+  std::vector<TestRank> copies;
+  for (uint32_t rank = 0; rank < 2; ++rank) copies.emplace_back(hub_, "copies", rank, 2);
+  JoinAndRegister(copies);
+  for (TestRank& rank : copies) rank.Publish("two");
+  const VersionInfo two = copies[0].Finished().version;
+  for (TestRank& rank : copies) rank.Seal(two.sequence, "two");
+  copies[1].Disconnect();
+  PassAlive(hub_, {&trainer_[0], &trainer_[1], &copies[0]}, absl::Seconds(60));
+  EXPECT_THAT(hub_.Log(), HasSubstr("copies/0: latest version lost: two"));
+  EXPECT_EQ(LatestFormsLost(), 1u);
+}
+
 TEST_F(LossesTest, TheLatestVersionThatAnotherGroupHoldsIsNotLost) {
   KeepLatest(0);
   std::vector<TestRank> rollout = JoinedGroup(hub_, "rollout", 2);

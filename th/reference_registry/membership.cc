@@ -479,12 +479,12 @@ void LoseStream(Turn& turn, Worker& worker) {
 
 void RemoveWorker(Turn& turn, Worker& worker, const absl::Status& cause) {
   Group& group = *worker.group;
-  const std::string text =
-      absl::StrCat("rank ", worker.name.ToString(), " is gone: ", cause.message());
+  const std::string why = absl::StrCat("is gone: ", cause.message());
+  const std::string text = absl::StrCat("rank ", worker.name.ToString(), " ", why);
   Log(turn, absl::StrCat(group.model->key.ToString(), " worker ", worker.id.value, ": ", text));
   EndStream(turn, worker, absl::AbortedError(text));
   FailAllOperations(turn, group, absl::Status(cause.code(), text));
-  for (auto& [id, buffer] : worker.buffers) DetachBuffer(turn, buffer);
+  for (auto& [id, buffer] : worker.buffers) DetachBuffer(turn, buffer, why);
   turn.state.deadlines.erase(LeaseOf(worker));
   group.members.erase(worker.name.rank);
   const WorkerId id = worker.id;  // a copy: the record dies next

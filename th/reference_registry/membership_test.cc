@@ -211,61 +211,6 @@ TEST(MembershipTest, AReplacementEndsPendingOperationsNamingTheRankAndRestartsNu
   EXPECT_OK(again.Finished().status);
 }
 
-TEST(MembershipTest, AReplacementEndsWhatTheOthersHavePublishedAndAllPublishItAgain) {
-  RegistryHarness hub;
-  std::vector<TestRank> group = JoinedGroup(hub, "trainer", 2);
-  const VersionInfo version = PublishWhole(group, "step-1");
-  group[1].Disconnect();
-  EXPECT_TRUE(group[0].HearsNone<PublicationRefused>());  // it may come back
-  TestRank again(hub, "trainer", 1, 2, LayoutNamed("w1"));
-  ASSERT_TRUE(again.Join());
-  const PublicationRefused refused = group[0].Heard<PublicationRefused>();
-  EXPECT_EQ(refused.version, version.sequence);
-  EXPECT_THAT(refused.status, StatusIs(absl::StatusCode::kUnavailable,
-                                       AllOf(HasSubstr("trainer/1"), HasSubstr("step-1"))));
-  EXPECT_THAT(hub.Log(), HasSubstr("step-1 (#1.1): rank trainer/1 was replaced"));
-
-  ASSERT_OK(again.Register());
-  group[0].number = OperationNumber();
-  group[0].Publish("step-1");
-  again.Publish("step-1");
-  EXPECT_EQ(group[0].Finished().version.sequence, version.sequence);
-  EXPECT_EQ(again.Finished().version.sequence, version.sequence);
-  EXPECT_TRUE(group[0].HearsNone<PublicationRefused>());
-  std::vector<TestRank> readers = JoinedGroup(hub, "rollout", 2);
-  UpdateWhole(readers);
-}
-
-TEST(MembershipTest, AReplacementLeavesWhatWasReceivedToTheOthers) {
-  RegistryHarness hub;
-  std::vector<TestRank> trainer = JoinedGroup(hub, "trainer", 2);
-  PublishWhole(trainer, "step-1");
-  std::vector<TestRank> readers = JoinedGroup(hub, "rollout", 2);
-  UpdateWhole(readers);
-  readers[1].Disconnect();
-  TestRank again(hub, "rollout", 1, 2, LayoutNamed("w1"));
-  ASSERT_TRUE(again.Join());
-  EXPECT_TRUE(readers[0].HearsNone<PublicationRefused>());
-}
-
-TEST(MembershipTest, WhoWasAwayDuringTheReplacementHearsOfItOnItsReturn) {
-  RegistryHarness hub;
-  std::vector<TestRank> group = JoinedGroup(hub, "trainer", 2);
-  const VersionInfo version = PublishWhole(group, "step-1");
-  hub.Restart();
-  TestRank again(hub, "trainer", 1, 2, LayoutNamed("w1"));
-  ASSERT_TRUE(again.Join());
-  ASSERT_OK(again.Register());
-  ASSERT_TRUE(group[0].Resume({group[0].Holding(version, true, "step-1")}));
-  EXPECT_EQ(group[0].Heard<PublicationRefused>().status.code(), absl::StatusCode::kUnavailable);
-  group[0].number = OperationNumber();
-  group[0].Publish("step-1");
-  again.number = OperationNumber();
-  again.Publish("step-1");
-  hub.Advance(absl::Seconds(30));
-  EXPECT_OK(group[0].Finished().status);
-}
-
 TEST(MembershipTest, AStartFromBeforeTheReplacementIsIgnored) {
   RegistryHarness hub;
   std::vector<TestRank> group = JoinedGroup(hub, "trainer", 2);

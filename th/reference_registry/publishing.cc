@@ -315,6 +315,7 @@ absl::Status Complete(Turn& turn, Replica& replica, Transaction& transaction) {
   Note(turn, model.key, {EventKind::kPublished, transaction.event, replica.group->name},
        version->info.ToString());
   Hold(turn, replica, *version, further);
+  replica.publication_lost = VersionSequence();
   replica.group->published_at = turn.now;
   ReleaseDrained(turn, replica, transaction.number);
   FinishOperation(turn, replica, transaction.number, {.version = version->info});
@@ -344,9 +345,7 @@ absl::Status Advance(Turn& turn, Replica& replica, Transaction& transaction) {
 
 void RefuseBuffer(Turn& turn, Buffer& buffer, const absl::Status& status) {
   const VersionSequence version = buffer.content->version;
-  buffer.content->refused = true;
-  Reindex(turn, buffer);
-  DropSource(turn, *buffer.shard, buffer.address, /*was_whole=*/false);
+  RefuseContent(turn, buffer);
   Send(turn, *buffer.worker,
        PublicationRefused{.buffer = buffer.address.buffer, .version = version, .status = status});
 }
@@ -542,9 +541,10 @@ void LosePublication(Turn& turn, Replica& replica, const RankName& gone, absl::s
   for (auto& [rank, buffer] : replica.buffers) {
     if (!HoldsPublication(*buffer)) continue;
     lost = buffer->shard->version->info.ToString();
+    replica.publication_lost = buffer->content->version;
     RefuseBuffer(turn, *buffer,
                  absl::UnavailableError(absl::StrCat("rank ", gone.ToString(), " ", why,
-                                                     " and holds nothing of ", lost,
+                                                     ", and with it its part of ", lost,
                                                      "; publish it again on all ranks")));
   }
   if (lost.empty()) return;

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "th/reference_registry/joining.h"
+#include "th/reference_registry/publishing.h"
 #include "th/reference_registry/transactions.h"
 #include "th/registry_state/holders.h"
 #include "th/registry_state/kept_results.h"
@@ -60,7 +61,9 @@ absl::Status FailRank::CanApply(const RegistryState& state) const {
 void FailRank::Apply(Turn& turn) const {
   const OperationNumber number = message.key.number;
   if (GivesUpPublication(turn.state, buffer, number)) {
-    return DropContent(turn, *FindBuffer(turn.state, buffer));
+    Buffer& own = *FindBuffer(turn.state, buffer);
+    DropContent(turn, own);
+    return LosePublication(turn, *own.replica, NameOf(own), "gave up its publish before it ended");
   }
   const bool unstarted = FailsUnstarted(turn.state, buffer, number);
   if (unstarted && !JoinUnstarted(turn, *FindBuffer(turn.state, buffer), number)) return;

@@ -37,14 +37,24 @@ void AddHighWaterVersion(Model& model) {
   version.from_earlier_epoch = true;
 }
 
-void RefuseHolding(Turn& turn, const Buffer& buffer, const HeldVersion& held, std::string why) {
+void RefuseHolding(Turn& turn, const Buffer& buffer, const HeldVersion& held,
+                   const absl::Status& why) {
   ++turn.state.counters.messages_refused;
   Send(turn, *buffer.worker,
-       PublicationRefused{.buffer = buffer.address.buffer,
-                          .version = held.version.sequence,
-                          .status = absl::AbortedError(absl::StrCat(
-                              held.version.ToString(), " at rank ", NameOf(buffer).ToString(), ": ",
-                              why, "; reset the buffer and update it"))});
+       PublicationRefused{
+           .buffer = buffer.address.buffer,
+           .version = held.version.sequence,
+           .status = absl::Status(why.code(),
+                                  absl::StrCat(held.version.ToString(), " at rank ",
+                                               NameOf(buffer).ToString(), ": ", why.message()))});
+}
+
+absl::Status Impossible(absl::string_view why) {
+  return absl::AbortedError(absl::StrCat(why, "; reset the buffer and update it"));
+}
+
+bool IsLostPublication(const Buffer& buffer, const HeldVersion& held) {
+  return held.publisher && held.version.sequence == buffer.replica->publication_lost;
 }
 
 bool IsOf(const Content& content, const HeldVersion& held) {
@@ -272,11 +282,15 @@ void EndPartialPublication(Turn& turn, Buffer& buffer) {
 
 void TakeContent(Turn& turn, Buffer& buffer, const HeldVersion& held) {
   Version& version = EnsureVersion(turn, *buffer.replica->group->model, held.version);
+  if (IsLostPublication(buffer, held)) {
+    return RefuseHolding(turn, buffer, held,
+                         absl::UnavailableError("another rank of its group was gone, and with it "
+                                                "its part; publish it again on all ranks"));
+  }
   const Content* known = RecordOf(buffer, held);
   if (known != nullptr && known->refused) {
     return RefuseHolding(turn, buffer, held,
-                         "it differs from what the version is known to hold, or another rank of "
-                         "the group has lost its part");
+                         Impossible("it differs from what the version is known to hold"));
   }
   Content content = known != nullptr ? *known : Content{};
   const Shard* shard = FindShard(version, ShardKeyOf(buffer));
@@ -338,17 +352,31 @@ void TakeResult(Turn& turn, Buffer& buffer, const FinishedOperation& result) {
   }
 }
 
-void EndGroupAdoption(Turn& turn, Group& group) {
-  if (!group.adopted) return;
+std::vector<Rank> RanksNotBack(const Group& group) {
   std::vector<Rank> missing;
-  for (uint32_t rank = 0; rank < group.ranks; ++rank) {
+  for (uint32_t rank = 0; group.adopted && rank < group.ranks; ++rank) {
     if (!group.members.contains(Rank(rank))) missing.emplace_back(rank);
   }
+  return missing;
+}
+
+// Call while ranks may still come back: what is lost then is noted once, when they may no more
+// (ReportLostSinceRestart).
+void EndPublicationsOfPartlyBack(Turn& turn, Group& group) {
+  const std::vector<Rank> missing = RanksNotBack(group);
   if (missing.empty()) return;
-  FailAllOperations(
-      turn, group,
-      absl::UnavailableError(absl::StrCat("rank ", NameRanks(group, missing),
-                                          " has not come back since the server restarted")));
+  for (auto& [buffer_name, replica] : group.replicas) {
+    if (replica.phase != ReplicaPhase::kHolding) continue;
+    LosePublication(turn, replica, {group.name, missing.front()}, kNotBackSinceRestart);
+  }
+}
+
+void EndGroupAdoption(Turn& turn, Group& group) {
+  const std::vector<Rank> missing = RanksNotBack(group);
+  if (missing.empty()) return;
+  FailAllOperations(turn, group,
+                    absl::UnavailableError(absl::StrCat("rank ", NameRanks(group, missing), " ",
+                                                        kNotBackSinceRestart)));
 }
 
 // True when the operation that the fill was announced with has been sent again. After a change of
@@ -593,7 +621,7 @@ void ReconcileContent(Turn& turn, Buffer& buffer, const std::optional<HeldVersio
   const Model& model = *buffer.replica->group->model;
   std::string impossible = WhyImpossible(turn.state, model, buffer, *held);
   if (impossible.empty()) impossible = WhyNoRoom(turn.state, model, held->version);
-  if (!impossible.empty()) return RefuseHolding(turn, buffer, *held, std::move(impossible));
+  if (!impossible.empty()) return RefuseHolding(turn, buffer, *held, Impossible(impossible));
   TakeContent(turn, buffer, *held);
   EndUpdateThatCountsOn(turn, buffer);
 }
@@ -604,6 +632,9 @@ void EndRecoveryWindow(Turn& turn) {
 }
 
 void EndAdoption(Turn& turn) {
+  for (auto& [key, model] : turn.state.models) {
+    for (auto& [name, group] : model.groups) EndPublicationsOfPartlyBack(turn, group);
+  }
   turn.state.adopting = false;
   for (auto& [key, model] : turn.state.models) {
     for (auto& [name, group] : model.groups) {

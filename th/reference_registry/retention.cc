@@ -48,8 +48,6 @@ bool IsRetained(const Model& model, VersionSequence version, const std::string& 
   return false;
 }
 
-constexpr char kNotBackSinceRestart[] = "has not come back since the server restarted";
-
 // How many published versions of the model are newer.
 uint32_t NewerPublished(const Version& version) {
   const auto& versions = version.model->versions;
@@ -237,7 +235,7 @@ bool IsWholeSomewhere(const Version& version, const std::string& form) {
 struct Missing {
   VersionInfo version;
   std::string form;  // empty: any
-  LastHolder last{EventId(), "", kNotBackSinceRestart};
+  LastHolder last{EventId(), "", std::string(kNotBackSinceRestart)};
 };
 using MissingVersions = std::map<VersionSequence, Missing>;
 
@@ -399,7 +397,7 @@ void ReportLatestWithoutHolder(Turn& turn, const Model& model, const std::string
 }
 
 void ReportLostSinceRestart(Turn& turn, Model& model) {
-  ReportLatestWithoutHolder(turn, model, kNotBackSinceRestart);
+  ReportLatestWithoutHolder(turn, model, std::string(kNotBackSinceRestart));
   if (!MayRetain(model.durable)) return;
   for (const Missing& lost : MissingSinceRestart(model)) {
     const bool retained = IsRetained(model, lost.version.sequence, lost.form);

@@ -20,12 +20,17 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "th/identifiers/identifiers.h"
 #include "th/registry_state/state.h"
 #include "th/registry_state/turn.h"
 
 namespace th::registry {
+
+// What became of a rank, or of what it held, that nobody has brought back: it follows the name.
+inline constexpr absl::string_view kNotBackSinceRestart =
+    "has not come back since the server restarted";
 
 // O(newer versions of the model, up to keep_latest complete ones).
 bool IsRetained(const Version& version, const std::string& form);

@@ -349,6 +349,13 @@ void DisplaceContent(Turn& turn, Buffer& buffer) {
   if (buffer.shard != nullptr) LeaveShard(turn, buffer);
 }
 
+void RefuseContent(Turn& turn, Buffer& buffer) {
+  NoteIfLast(turn, buffer);
+  buffer.content->refused = true;
+  Reindex(turn, buffer);
+  DropSource(turn, *buffer.shard, buffer.address, /*was_whole=*/false);
+}
+
 void CommitContent(Buffer& buffer) {
   buffer.content->committed = true;
   ForgetDisplaced(buffer);

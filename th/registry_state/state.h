@@ -310,7 +310,10 @@ struct Replica {
   std::vector<PassedOver> passed_over_reported;
   std::map<Rank, Buffer*> buffers;
   ReplicaPhase phase = ReplicaPhase::kIdle;
-  VersionSequence version;   // meaningless when idle
+  VersionSequence version;  // meaningless when idle
+  // What its ranks published until one was gone, and have not published again. Who comes back with
+  // it was not there to hear so.
+  VersionSequence publication_lost;
   OperationNumber finished;  // every operation up to it has ended
   bool finished_here =
       false;  // some operation ended in this epoch and this generation of the group

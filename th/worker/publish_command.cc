@@ -136,8 +136,8 @@ absl::Status AwaitSealed(Publisher& publisher, const StopSignals& stop) {
   }
 }
 
-// Publishes again where a rank of the group, in another process, was replaced: what the others hold
-// is no whole version then. Each loss may take --timeout to be made good.
+// Publishes again where a rank of the group, in another process, is gone or replaced: what the
+// others hold is no whole version then. Each loss may take --timeout to be made good.
 ExitStatus PublishAndHold(const PublishFlags& flags, const Attributes& attributes,
                           Publisher& publisher, StopSignals& stop) {
   // From here on readers may come.
@@ -211,8 +211,8 @@ void AddPublishCommand(CLI::App* app, ExitStatus* exit) {
   AddDurationFlag(publish, "--drain", &flags->drain, {absl::ZeroDuration(), kTimeouts.most},
                   "the time, like 30s, that readers in flight have to finish at the end");
   publish->add_flag("--exit-on-loss", flags->exit_on_loss,
-                    "end with status 1 when a rank of the group in another process is replaced, "
-                    "instead of publishing again");
+                    "end with status 1 when a rank of the group in another process is gone or "
+                    "replaced, instead of publishing again");
   AddConnectionFlags(publish, &flags->connection);
   AddMemberFlags(publish, &flags->member);
   AddPreemptFlag(publish, &flags->member);

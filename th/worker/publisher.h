@@ -66,10 +66,10 @@ class Publisher {
 
   // OK while all memberships live and what was published stays published: its sums may turn out to
   // differ from those of the version, a roll-back may withdraw it, or a rank of the group in
-  // another process may be replaced. Logs it when the server goes away and when it comes back.
+  // another process may be gone. Logs it when the server goes away and when it comes back.
   absl::Status CheckHeld();
   // True when `lost`, of CheckHeld, AwaitSealed or Publish, is no verdict on the content: a rank of
-  // the group was replaced, and Publish offers the version again once all ranks have called it.
+  // the group is gone or replaced, and Publish offers the version again once all ranks have called it.
   static bool MayPublishAgain(const absl::Status& lost);
   uint64_t bytes() const;  // held by the ranks of this process
   uint64_t bytes_sent() const;
