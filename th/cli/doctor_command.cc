@@ -10,10 +10,13 @@
 #include "absl/time/time.h"
 #include "nlohmann/json.hpp"
 #include "th/cli/commands.h"
+#include "th/client/controller.h"
+#include "th/client/server_list.h"
 #include "th/client_flags/connection_flags.h"
 #include "th/command_line/reporter.h"
 #include "th/command_line/stop_signals.h"
 #include "th/doctor/doctor.h"
+#include "th/status/status_macros.h"
 #include "th/version/version.h"
 
 namespace th {
@@ -21,6 +24,7 @@ namespace {
 
 struct DoctorFlags {
   std::string to;
+  std::string server;
   std::string peer;
   std::string listen;
   uint16_t back_port = 0;
@@ -59,15 +63,43 @@ ExitStatus RunListener(const DoctorFlags& flags) {
   return ExitStatus::kOk;
 }
 
+// No number of an event: the answer has none.
+constexpr uint64_t kAfterAllEvents = UINT64_MAX;
+
+doctor::ServerFacts AskServer(const DoctorFlags& flags) {
+  const auto epoch = [&]() -> absl::StatusOr<Epoch> {
+    TH_ASSIGN_OR_RETURN(
+        const auto server,
+        Controller::Connect({.server = flags.server, .connect_timeout = flags.connect_timeout}));
+    TH_ASSIGN_OR_RETURN(const RecentEvents answer,
+                        server->Events(kAfterAllEvents, /*id=*/{}, flags.connect_timeout));
+    return answer.epoch;
+  }();
+  if (!epoch.ok()) return {.server = flags.server, .error = std::string(epoch.status().message())};
+  return {.server = flags.server, .epoch = epoch->value};
+}
+
+// The address whose route is examined: the first of the server's where it has several; "": none.
+absl::StatusOr<std::string> TargetOf(const DoctorFlags& flags) {
+  if (flags.server.empty()) return flags.peer.empty() ? flags.to : flags.peer;
+  TH_ASSIGN_OR_RETURN(const ServerList servers, ServerList::Parse(flags.server));
+  return servers.first();
+}
+
 ExitStatus RunDoctor(const DoctorFlags& flags) {
   const StopSignals stop = flags.reporter.TakeSignals();
   doctor::ExamineOptions options = {.connect_timeout = flags.connect_timeout};
-  const std::string& target = flags.peer.empty() ? flags.to : flags.peer;
-  if (!target.empty()) {
-    const absl::StatusOr<doctor::HostAndPort> to = doctor::ParseHostAndPort(target);
+  const absl::StatusOr<std::string> target = TargetOf(flags);
+  if (!target.ok()) {
+    const bool wrong = absl::IsInvalidArgument(target.status());
+    return flags.reporter.Fail(target.status(), wrong ? ExitStatus::kUsage : ExitStatus::kFailed);
+  }
+  if (!target->empty()) {
+    const absl::StatusOr<doctor::HostAndPort> to = doctor::ParseHostAndPort(*target);
     if (!to.ok()) return flags.reporter.Fail(to.status(), ExitStatus::kUsage);
     options.to = *to;
   }
+  if (!flags.server.empty()) options.server = AskServer(flags);
   if (!flags.peer.empty()) {
     options.peer = {.version = BuildVersion(),
                     .connect_timeout = flags.connect_timeout,
@@ -89,13 +121,22 @@ void AddDoctorCommand(CLI::App* app, ExitStatus* exit) {
       "do. Exit status 1 if it finds a problem");
   CLI::Option* to = doctor->add_option(
       "--to", flags->to,
-      "HOST:PORT of a server or source that this host should reach: the way to it is examined too");
+      "HOST:PORT that this host should reach, whatever listens there: the way to it is examined "
+      "too");
+  CLI::Option* server =
+      doctor
+          ->add_option("--server", flags->server,
+                       "the reference server, as for other commands (HOST:PORT, several with "
+                       "commas, file:PATH): the way to it is examined too, and whether it answers "
+                       "this release")
+          ->excludes(to);
   CLI::Option* peer =
       doctor
           ->add_option("--peer", flags->peer,
                        "HOST:PORT of a th doctor --listen on another host: the pair is examined "
                        "too, both directions, clocks, versions, and what that host finds of itself")
-          ->excludes(to);
+          ->excludes(to)
+          ->excludes(server);
   doctor
       ->add_option("--back-port", flags->back_port,
                    "the port of this host to which the peer is asked to connect (default: one that "
@@ -107,6 +148,7 @@ void AddDoctorCommand(CLI::App* app, ExitStatus* exit) {
                    "[HOST]:PORT on which to answer th doctor --peer of other hosts, one at a time, "
                    "until a signal comes; port 0 is the system's choice")
       ->excludes(to)
+      ->excludes(server)
       ->excludes(peer);
   AddDurationFlag(doctor, "--connect-timeout", &flags->connect_timeout, kTimeouts,
                   "the time, like 3s, for a connection to each of its addresses");

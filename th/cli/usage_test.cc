@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "testing/program_run/program_run.h"
@@ -102,6 +103,35 @@ TEST(UsageTest, DoctorNamesAPeerThatDoesNotAnswer) {
   EXPECT_THAT(run.output(), HasSubstr("no-such-host.invalid:1"));
   Expect(Th(), {{"no port", {"doctor", "--to", "node7"}, kUsage, "expected HOST:PORT"},
                 {"no time", {"doctor", "--connect-timeout", "0"}, kUsage, "--connect-timeout"}});
+}
+
+// What `--json` says of a check; empty: it is not there.
+std::string VerdictOf(const ProgramRun& run, const std::string& check) {
+  for (const nlohmann::json& each : run.json()["checks"]) {
+    if (each["check"] == check) return each["verdict"];
+  }
+  return "";
+}
+
+TEST(UsageTest, DoctorTellsAServerFromAnotherOpenPort) {
+  RunningServer server;
+  const std::string file = absl::StrCat(::testing::TempDir(), "/doctor-server");
+  std::ofstream(file) << server.address() << "\n";
+  for (const std::string& named : {server.address(), absl::StrCat("file:", file)}) {
+    const ProgramRun run = RunProgram({Th(), "doctor", "--server", named, "--json"});
+    EXPECT_EQ(VerdictOf(run, "connect"), "ok") << run.output();
+    EXPECT_EQ(VerdictOf(run, "server"), "ok") << run.output();
+  }
+  RunningProgram other({Th(), "doctor", "--listen", "127.0.0.1:0"});
+  const std::string line = other.AwaitLine("listening on 127.0.0.1:");
+  const ProgramRun run =
+      RunProgram({Th(), "doctor", "--server", line.substr(line.rfind(' ') + 1), "--json"});
+  EXPECT_EQ(run.status, kFailed);
+  EXPECT_EQ(VerdictOf(run, "connect"), "ok") << run.output();
+  EXPECT_EQ(VerdictOf(run, "server"), "problem") << run.output();
+  Expect(Th(), {{"no port", {"doctor", "--server", "node7"}, kUsage, "node7"},
+                {"no file", {"doctor", "--server", "file:/no/such"}, kFailed, "/no/such"},
+                {"both", {"doctor", "--server", "a:1", "--to", "a:1"}, kUsage, "excludes"}});
 }
 
 TEST(UsageTest, DoctorExaminesAPairUntilTheListenerIsStopped) {

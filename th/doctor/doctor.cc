@@ -29,6 +29,7 @@ PeerFacts GatherPeerFacts(const ExamineOptions& options, const RouteFacts& route
 
 HostFacts GatherFacts(const ExamineOptions& options) {
   HostFacts facts = ReadFileFacts(HostFiles(""));
+  facts.server = options.server;
   facts.verbs = AskVerbsLibrary(kVerbsLibrary);
   AskCudaLibrary(kCudaLibrary, &facts.gpu);
   facts.process.read_memory_error = TryReadingMemory();
@@ -64,6 +65,7 @@ std::vector<Finding> Judge(const HostFacts& facts) {
       findings.push_back(std::move(finding));
     }
   }
+  if (facts.server.has_value()) findings.push_back(CheckServer(*facts.server));
   if (facts.peer.has_value()) {
     for (Finding& finding : CheckPeer(*facts.peer, facts)) findings.push_back(std::move(finding));
   }

@@ -30,6 +30,7 @@ namespace th::doctor {
 struct ExamineOptions {
   std::optional<HostAndPort> to;                      // a peer whose route is examined too
   absl::Duration connect_timeout = absl::Seconds(3);  // for each address of it
+  std::optional<ServerFacts> server;                  // is judged with the facts of this host
   // `to` is a `th doctor --listen`, and the pair is examined.
   std::optional<PeerProbeOptions> peer;
 };

@@ -124,6 +124,13 @@ struct RouteFacts {
   uint32_t round_trip_us = 0;  // 0: unknown
 };
 
+// How a reference server answered a question of this release.
+struct ServerFacts {
+  std::string server;  // as the user has named it
+  std::string error;   // why there is no answer; empty: there is one
+  uint64_t epoch = 0;
+};
+
 // One direction of the measurement of the rate, as its receiving end saw it.
 struct RateFacts {
   uint64_t bytes = 0;
@@ -182,8 +189,9 @@ struct HostFacts {
   TcpFacts tcp;
   ClockFacts clock;
   std::map<std::string, uint32_t> net_device_mtu;
-  std::optional<RouteFacts> route;  // with --to and --peer
-  std::optional<PeerFacts> peer;    // with --peer
+  std::optional<RouteFacts> route;    // with --to, --server and --peer
+  std::optional<ServerFacts> server;  // with --server
+  std::optional<PeerFacts> peer;      // with --peer
 };
 
 }  // namespace th::doctor

@@ -130,6 +130,22 @@ Finding CheckSocketBuffers(const TcpFacts& tcp) {
   return finding;
 }
 
+Finding CheckServer(const ServerFacts& server) {
+  if (!server.error.empty()) {
+    return {.check = "server",
+            .verdict = Verdict::kProblem,
+            .found = server.error,
+            .means = "workers of this release cannot join",
+            .advice =
+                "name what tensorhub_server --listen, or the file of its --address-file, "
+                "says; where releases differ, upgrade one step at a time"};
+  }
+  return {
+      .check = "server",
+      .found = absl::StrCat(server.server, " is a reference server, in its epoch ", server.epoch),
+      .means = "it speaks a protocol of this release: workers and commands can use it"};
+}
+
 std::vector<Finding> CheckRoute(const RouteFacts& route, const HostFacts& facts) {
   if (route.outcome != Outcome::kConnected) return {Unreached(route)};
   const Finding connected = {

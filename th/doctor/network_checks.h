@@ -12,6 +12,8 @@ namespace th::doctor {
 Finding CheckCongestionControl(const TcpFacts& tcp);  // congestion-control
 Finding CheckSocketBuffers(const TcpFacts& tcp);      // socket-buffers
 
+Finding CheckServer(const ServerFacts& server);  // server
+
 // connect, and if the peer answers path-mtu.
 std::vector<Finding> CheckRoute(const RouteFacts& route, const HostFacts& facts);
 

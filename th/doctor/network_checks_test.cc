@@ -113,5 +113,15 @@ TEST(RouteTest, EveryFailureIsAProblemWithItsOwnAdvice) {
   }
 }
 
+TEST(ServerTest, AnAnswerIsOkAndItsLackAProblem) {
+  const Finding answers = CheckServer({.server = "file:/shared/server", .epoch = 4});
+  EXPECT_EQ(answers.verdict, Verdict::kOk);
+  EXPECT_EQ(answers.found, "file:/shared/server is a reference server, in its epoch 4");
+  const Finding silent = CheckServer({.server = "node7:7077", .error = "no reference server"});
+  EXPECT_EQ(silent.verdict, Verdict::kProblem);
+  EXPECT_EQ(silent.found, "no reference server");
+  EXPECT_THAT(silent.advice, HasSubstr("--address-file"));
+}
+
 }  // namespace
 }  // namespace th::doctor
