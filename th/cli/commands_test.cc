@@ -612,6 +612,31 @@ TEST_F(CommandsTest, AFollowerKeepsTheNewestFoldersAndRemovesLeftovers) {
   EXPECT_EQ(follower.Finish().status, kOk);
 }
 
+TEST_F(CommandsTest, AFollowerRemovesWhatWasRolledBackBeforeWhatIsOlder) {
+  const std::string into = FreshFolder("followed");
+  RunningProgram follower(
+      Against({Worker(), "follow", "--into", into, "--poll", "50ms", "--keep", "2"}));
+  std::vector<std::unique_ptr<RunningProgram>> publishers;
+  const auto publish = [&](const std::string& label) {
+    const std::string model = MakeModelFolder("model-" + label, label.back() - '0');
+    publishers.push_back(StartPublisher(model, label, {"--ranks", "2", "--group", "of-" + label}));
+    publishers.back()->AwaitLine("published");
+    follower.AwaitLine("version=" + label);
+  };
+  publish("step-1");
+  const std::string first = SequenceOf("step-1") + "-step-1";
+  publish("step-2");
+  ASSERT_EQ(RunTh({"rollback", "step-1"}).status, kOk);
+  follower.AwaitLine("version=step-1");
+  publish("step-3");
+  ASSERT_TRUE(follower.AwaitError("withdrawn ones go first"));
+  EXPECT_TRUE(fs::exists(into + "/" + first));
+  EXPECT_TRUE(fs::exists(into + "/" + SequenceOf("step-3") + "-step-3"));
+  EXPECT_EQ(std::distance(fs::directory_iterator(into), fs::directory_iterator()), 2);
+  follower.process().Signal(SIGTERM);
+  EXPECT_EQ(follower.Finish().status, kOk);
+}
+
 TEST_F(CommandsTest, AFollowerOnAFullDiskServesOnAndTakesTheNextVersion) {
   const std::string into = FreshFolder("full"), second_model = MakeModelFolder("second", 2);
   auto first = Publish(MakeModelFolder("first", 1), "step-1");

@@ -283,10 +283,25 @@ TEST(UsageTest, EveryBinarySaysItsVersion) {
   Expect(Worker(), {{"worker", {"--version"}, kOk, "commit"}});
 }
 
+// `env` sets the variable for the command alone.
+TEST(UsageTest, ConfigShowsWhatIsInForceAndWhatIsWrongWithIt) {
+  const auto config = [](const std::string& server) {
+    return RunProgram({"/usr/bin/env", absl::StrCat("TH_SERVER=", server), Th(), "config"});
+  };
+  const ProgramRun fine = config("file:/not/there/yet");
+  EXPECT_EQ(fine.status, kOk) << fine.errors;
+  EXPECT_THAT(fine.output(), HasSubstr("TH_SERVER"));
+  const ProgramRun wrong = config("node7");
+  EXPECT_EQ(wrong.status, kUsage);
+  EXPECT_THAT(wrong.output(), HasSubstr("problem: server: "));
+  EXPECT_THAT(wrong.output(), HasSubstr("node7"));
+}
+
 TEST(UsageTest, WhatIsUnknownOrMissingIsAUsageError) {
   Expect(Th(),
          {{"nothing", {}, kUsage, "subcommand"},
           {"unknown command", {"frobnicate"}, kUsage, "frobnicate"},
+          {"mistyped command", {"lsit"}, kUsage, "not known here: lsit; did you mean list?"},
           {"help of nothing", {"help", "frobnicate"}, kUsage, "frobnicate"},
           {"help below", {"help", "bench", "x"}, kUsage, "th bench has no command x"},
           {"unknown flag",

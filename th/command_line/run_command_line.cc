@@ -11,9 +11,31 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "th/command_line/flag_values.h"
+#include "th/command_line/similar_name.h"
 
 namespace th {
 namespace {
+
+// The innermost command that was called.
+const CLI::App& CalledApp(const CLI::App& app) {
+  const CLI::App* command = &app;
+  while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
+  return *command;
+}
+
+// "; did you mean list?" of a command or a flag; empty: nothing is like `word`.
+std::string DidYouMean(const CLI::App& app, const std::string& word) {
+  const CLI::App& command = CalledApp(app);
+  std::vector<std::string> names;
+  for (const CLI::App* each : command.get_subcommands(/*filter=*/{})) {
+    names.push_back(each->get_name());
+  }
+  for (const CLI::Option* each : command.get_options()) {
+    for (const std::string& name : each->get_lnames()) names.push_back(absl::StrCat("--", name));
+  }
+  const std::string similar = SimilarName(word.substr(0, word.find('=')), names);
+  return similar.empty() ? "" : absl::StrCat("; did you mean ", similar, "?");
+}
 
 // The command as it was called: "th bench fanout".
 std::string CalledCommand(const CLI::App& app) {
@@ -27,9 +49,8 @@ std::string CalledCommand(const CLI::App& app) {
 
 // True when the command that was called takes such a flag, which then stood before its name.
 bool IsFlagOfCommand(const CLI::App& app, const std::string& word) {
-  const CLI::App* command = &app;
-  while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
-  return command != &app && command->get_option_no_throw(word.substr(0, word.find('='))) != nullptr;
+  const CLI::App& command = CalledApp(app);
+  return &command != &app && command.get_option_no_throw(word.substr(0, word.find('='))) != nullptr;
 }
 
 std::string WhatIsUnknown(const CLI::App& app) {
@@ -41,7 +62,7 @@ std::string WhatIsUnknown(const CLI::App& app) {
                         unknown.front(), " ...");
   }
   return absl::StrCat(called, " takes no ", absl::StrJoin(unknown, " "), "; ", called,
-                      " --help lists what it takes");
+                      " --help lists what it takes", DidYouMean(app, unknown.front()));
 }
 
 int ParseAndRun(CLI::App* app, int argc, char** argv, const ExitStatus* exit,
@@ -61,7 +82,8 @@ int ParseAndRun(CLI::App* app, int argc, char** argv, const ExitStatus* exit,
     const std::vector<std::string> unknown = app->remaining(/*recurse=*/true);
     std::string why = error.what();
     if (!unknown.empty()) {
-      const std::string names = absl::StrCat("not known here: ", absl::StrJoin(unknown, " "));
+      const std::string names = absl::StrCat("not known here: ", absl::StrJoin(unknown, " "),
+                                             DidYouMean(*app, unknown.front()));
       std::cerr << names << "\n";
       absl::StrAppend(&why, "; ", names);
     }

@@ -95,7 +95,8 @@ TEST(RunCommandLineTest, AFlagThatTakesNoValueIsGivenNone) {
 
 TEST(RunCommandLineTest, WhatIsUnknownIsNamedInItsOrderWithTheCommand) {
   EXPECT_EQ(RunWith({"go", "--dir", "x", "--cuont", "3"}).errors,
-            "program go takes no --cuont 3; program go --help lists what it takes\n");
+            "program go takes no --cuont 3; program go --help lists what it takes; did you mean "
+            "--count?\n");
 }
 
 TEST(RunCommandLineTest, AFlagBeforeItsCommandIsSentBehindIt) {

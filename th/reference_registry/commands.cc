@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "th/reference_registry/models.h"
 #include "th/reference_registry/roll_back.h"
 #include "th/status/status_macros.h"
@@ -67,12 +68,24 @@ bool IsPinnedByNumber(const RegistryState& state, const ModelKey& key, const Rel
   return model != nullptr && sequence != nullptr && HasPin(*model, *sequence, command);
 }
 
+// "pinned by eval, by ops form=fused".
+std::string PinsOn(const Model& model, VersionSequence version) {
+  std::vector<std::string> owners;
+  for (const DurablePin& pin : model.durable.pins) {
+    if (pin.version == version)
+      owners.push_back(absl::StrCat("by ", pin.owner, FormSuffix(pin.form)));
+  }
+  return owners.empty() ? "nobody has one" : absl::StrCat("pinned ", absl::StrJoin(owners, ", "));
+}
+
 absl::Status CanRun(const RegistryState& state, const Request& request, const ReleasePin& command) {
   if (IsPinnedByNumber(state, request.key, command)) return absl::OkStatus();
   TH_ASSIGN_OR_RETURN(const Version* version, FindPublished(state, request.key, command.version));
-  if (HasPin(*version->model, version->info.sequence, command)) return absl::OkStatus();
+  const Model& model = *version->model;
+  if (HasPin(model, version->info.sequence, command)) return absl::OkStatus();
   return absl::NotFoundError(absl::StrCat(
-      command.owner, " has no pin on ", version->info.ToString(), " of ", request.key.ToString()));
+      command.owner, " has no pin on ", version->info.ToString(), FormSuffix(command.form), " of ",
+      request.key.ToString(), "; ", PinsOn(model, version->info.sequence)));
 }
 
 absl::Status CanRun(const RegistryState& state, const Request& request,

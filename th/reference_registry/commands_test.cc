@@ -407,8 +407,18 @@ TEST(CommandsTest, WhatIsMalformedIsRefused) {
   EXPECT_THAT(hub.Command(Pin("a", "")).status, StatusIs(absl::StatusCode::kInvalidArgument));
   EXPECT_THAT(hub.Command(Pin("b", "eval", absl::ZeroDuration())).status,
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("would hold nothing")));
-  EXPECT_THAT(hub.Command(Release("c", "nobody")).status,
-              StatusIs(absl::StatusCode::kNotFound, HasSubstr("nobody has no pin")));
+  EXPECT_THAT(
+      hub.Command(Release("c", "nobody")).status,
+      StatusIs(absl::StatusCode::kNotFound, HasSubstr("nobody has no pin on step-1 (#1.1) of "
+                                                      "run=r1 model=qwen3; nobody has one")));
+  ASSERT_OK(hub.Command(Pin("p", "eval")).status);
+  EXPECT_THAT(hub.Command(Release("q", "ops")).status,
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("pinned by eval")));
+  EXPECT_THAT(
+      hub.Command({"s", PinVersion{.version = *VersionLabel::Parse("step-9"), .owner = "eval"}})
+          .status,
+      StatusIs(absl::StatusCode::kNotFound,
+               HasSubstr("step-9 is not published; the latest is step-1 (#1.1)")));
   EXPECT_THAT(hub.Command(Pin("d", "eval"), {.run = "r9", .model = "m"}).status,
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("run=r9")));
   EXPECT_THAT(hub.Command(Keep("e", 1), {.run = "", .model = "m"}).status,

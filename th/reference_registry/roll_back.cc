@@ -103,8 +103,10 @@ absl::StatusOr<const Version*> FindPublished(const RegistryState& state, const M
   }
   const Resolution resolution = ResolveSelector(*model, selector);
   if (resolution.version != nullptr) return resolution.version;
-  const std::string text =
+  std::string text =
       absl::StrCat(key.ToString(), ": ", DescribeNotAvailable(selector, resolution.reason));
+  const Version* latest = ResolveSelector(*model, LatestVersion{}).version;
+  if (latest != nullptr) absl::StrAppend(&text, "; the latest is ", latest->info.ToString());
   if (resolution.reason == NotAvailableReason::kWithdrawn) {
     return absl::FailedPreconditionError(text);
   }

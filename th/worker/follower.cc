@@ -303,8 +303,13 @@ absl::StatusOr<std::string> Follower::Save(const VersionInfo& version) {
   }
   held_folder_ = folder;
   LogRemoved(folders_.RemoveOlder(options_.keep, folder),
-             absl::StrCat("--keep ", options_.keep, " leaves the newest versions"));
+             absl::StrCat("--keep ", options_.keep,
+                          " leaves the newest versions; withdrawn ones go first"));
   return folder;
+}
+
+bool Follower::WasWithdrawn(VersionSequence version) const {
+  return absl::IsFailedPrecondition(controller_->Resolve(version, kListTimeout).status());
 }
 
 absl::StatusOr<std::string> Follower::SaveUnlessFull(const VersionInfo& version) {

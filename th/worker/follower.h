@@ -57,7 +57,8 @@ class Follower {
   // `stop` outlives it.
   Follower(FollowerOptions options, StopSignals* stop)
       : options_(std::move(options)),
-        folders_(options_.into, options_.connection.key()),
+        folders_(options_.into, options_.connection.key(),
+                 [this](VersionSequence version) { return WasWithdrawn(version); }),
         stop_(stop) {}
 
   // Until a stop is requested (OK) or an error that time will not mend: the membership is lost, the
@@ -88,6 +89,8 @@ class Follower {
   // Moves the staged version in; nothing when it was stopped.
   absl::StatusOr<std::optional<GroupUpdate>> MoveIn();
   absl::StatusOr<std::string> Save(const VersionInfo& version);
+  // False too while the server is away, or knows no more of the version.
+  bool WasWithdrawn(VersionSequence version) const;
   // Empty, having said so, where the disk is full: what is held is served from memory.
   absl::StatusOr<std::string> SaveUnlessFull(const VersionInfo& version);
   // Says why a try failed, once; OK where the next one may do better, else why.

@@ -69,7 +69,8 @@ class Publisher {
   // another process may be gone. Logs it when the server goes away and when it comes back.
   absl::Status CheckHeld();
   // True when `lost`, of CheckHeld, AwaitSealed or Publish, is no verdict on the content: a rank of
-  // the group is gone or replaced, and Publish offers the version again once all ranks have called it.
+  // the group is gone or replaced, and Publish offers the version again once all ranks have called
+  // it.
   static bool MayPublishAgain(const absl::Status& lost);
   uint64_t bytes() const;  // held by the ranks of this process
   uint64_t bytes_sent() const;

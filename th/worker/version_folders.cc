@@ -67,8 +67,9 @@ bool Remove(const std::string& folder) {
 
 }  // namespace
 
-VersionFolders::VersionFolders(std::string into, ModelKey key)
-    : into_(std::move(into)), key_(std::move(key)) {}
+VersionFolders::VersionFolders(std::string into, ModelKey key,
+                               std::function<bool(VersionSequence)> is_withdrawn)
+    : into_(std::move(into)), key_(std::move(key)), is_withdrawn_(std::move(is_withdrawn)) {}
 
 std::string VersionFolders::PathOf(const VersionInfo& version) const {
   // The sequence too: a label may come again after a roll-back. A label may hold what means
@@ -95,22 +96,40 @@ bool VersionFolders::IsOurs(const std::string& path, VersionSequence sequence) c
          Says(folder->metadata(), kSavedSequence, sequence.ToString());
 }
 
-std::vector<std::string> VersionFolders::RemoveOlder(size_t keep,
-                                                     const std::string& current) const {
-  std::vector<std::pair<VersionSequence, std::string>> others;
+std::vector<VersionFolders::Folder> VersionFolders::OursBut(const std::string& current) const {
+  std::vector<Folder> ours;
   for (const fs::path& entry : EntriesOf(into_)) {
     const std::string name = entry.filename().string();
     // Another follower may be writing there.
     if (absl::StrContains(name, kUnfinishedMark)) continue;
     const std::optional<VersionSequence> sequence = SequenceOf(name);
     if (!sequence.has_value() || name == fs::path(current).filename()) continue;
-    if (IsOurs(entry.string(), *sequence)) others.emplace_back(*sequence, entry.string());
+    if (IsOurs(entry.string(), *sequence)) ours.push_back({*sequence, entry.string()});
   }
-  std::sort(others.rbegin(), others.rend());
+  std::sort(ours.begin(), ours.end(),
+            [](const Folder& a, const Folder& b) { return a.sequence > b.sequence; });
+  return ours;
+}
+
+std::vector<std::string> VersionFolders::RemoveOlder(size_t keep,
+                                                     const std::string& current) const {
+  size_t left = std::max<size_t>(keep, 1) - (current.empty() ? 0 : 1);
+  std::vector<Folder> withdrawn, older;
+  for (Folder& folder : OursBut(current)) {
+    if (left == 0) {
+      older.push_back(std::move(folder));
+    } else if (is_withdrawn_(folder.sequence)) {
+      withdrawn.push_back(std::move(folder));
+    } else {
+      --left;
+    }
+  }
+  if (left < withdrawn.size()) {
+    older.insert(older.begin(), withdrawn.begin() + static_cast<ptrdiff_t>(left), withdrawn.end());
+  }
   std::vector<std::string> removed;
-  const size_t kept = std::max<size_t>(keep, 1) - (current.empty() ? 0 : 1);
-  for (size_t i = kept; i < others.size(); ++i) {
-    if (Remove(others[i].second)) removed.push_back(others[i].second);
+  for (const Folder& folder : older) {
+    if (Remove(folder.path)) removed.push_back(folder.path);
   }
   return removed;
 }

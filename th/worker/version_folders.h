@@ -11,6 +11,7 @@
 #define TH_WORKER_VERSION_FOLDERS_H_
 
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -21,7 +22,11 @@ namespace th {
 
 class VersionFolders {
  public:
-  VersionFolders(std::string into, ModelKey key);
+  // `is_withdrawn` says whether a roll-back has withdrawn a version; it is asked by RemoveOlder of
+  // few of them.
+  VersionFolders(
+      std::string into, ModelKey key,
+      std::function<bool(VersionSequence)> is_withdrawn = [](VersionSequence) { return false; });
 
   // "INTO/1.2-step-7".
   std::string PathOf(const VersionInfo& version) const;
@@ -29,15 +34,22 @@ class VersionFolders {
   // that are gone.
   std::vector<std::string> RemoveUnfinished() const;
   // Removes all but the newest `keep` versions, at least one. `current` is one of them whatever its
-  // age (an older version may be current after a roll-back); empty: none is. Returns the folders
-  // that are gone.
+  // age (an older version may be current after a roll-back); empty: none is. Withdrawn ones count
+  // as older than all others. Returns the folders that are gone.
   std::vector<std::string> RemoveOlder(size_t keep, const std::string& current) const;
 
  private:
+  struct Folder {
+    VersionSequence sequence;
+    std::string path;
+  };
+  // The newest first, without `current`.
+  std::vector<Folder> OursBut(const std::string& current) const;
   bool IsOurs(const std::string& path, VersionSequence sequence) const;
 
   const std::string into_;
   const ModelKey key_;
+  const std::function<bool(VersionSequence)> is_withdrawn_;
 };
 
 }  // namespace th

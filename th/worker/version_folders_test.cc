@@ -80,6 +80,16 @@ TEST_F(VersionFoldersTest, WithoutACurrentVersionTheNewestStay) {
   EXPECT_THAT(folders_.RemoveOlder(0, ""), IsEmpty());
 }
 
+TEST_F(VersionFoldersTest, WhatWasWithdrawnGoesBeforeWhatIsOlder) {
+  const VersionFolders folders(into_, kOurs, [](VersionSequence sequence) {
+    return sequence == Version(3).sequence || sequence == Version(2).sequence;
+  });
+  for (const uint32_t number : {1, 2, 3, 4}) Save(number);
+  EXPECT_THAT(folders.RemoveOlder(3, At(4)), ElementsAre(At(2)));
+  EXPECT_THAT(folders.RemoveOlder(2, At(4)), ElementsAre(At(3)));
+  EXPECT_THAT(Left(), UnorderedElementsAre("1.1-a_1", "1.4-a_4"));
+}
+
 TEST_F(VersionFoldersTest, WhatIsAnotherModelsOrHasOtherFilesStays) {
   Save(1, {"r1", "other"});
   Save(2);

@@ -143,6 +143,9 @@ ExitStatus RunEvents(const EventsFlags& flags) {
     return ExitStatus::kOk;
   }
   flags.reporter.Report(ToJson(*events, id), EventTable(*events));
+  LOG_IF(INFO, events->events.size() == kMaxEventsOfAnswer)
+      << "these are the newest " << kMaxEventsOfAnswer
+      << "; --run, --model and --id narrow them, and tensorhub_server --event-log keeps all";
   return ExitStatus::kOk;
 }
 
