@@ -1,10 +1,6 @@
 #include "th/client/data_plane.h"
 
-#include <sys/types.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <atomic>
 #include <functional>
 #include <map>
 #include <set>
@@ -18,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
 #include "th/client/data_address.h"
+#include "th/client/process_guard.h"
 #include "th/client/runtime.h"
 #include "th/memory/cuda/cuda_memory_devices.h"
 #include "th/status/status_macros.h"
@@ -44,9 +41,7 @@ Shared& SharedDataPlane() {
 using CountersByName = std::map<std::string, Transport::Counters>;
 
 struct Counted {
-  // The process whose data planes these are, 0 before the first. Another one does not touch `mu`: a
-  // thread of its parent may have held that at the fork.
-  std::atomic<pid_t> owner{0};
+  OwningProcess owner;  // another one does not touch `mu`
   absl::Mutex mu;
   std::set<const DataPlane*> open ABSL_GUARDED_BY(mu);
   CountersByName ended ABSL_GUARDED_BY(mu);
@@ -282,7 +277,7 @@ const std::vector<std::string>& KnownTransports() {
 
 CountersByName TransportCountersOfProcess() {
   Counted& counted = CountedDataPlanes();
-  if (counted.owner != getpid()) return {};
+  if (!counted.owner.IsThis()) return {};
   absl::MutexLock lock(&counted.mu);
   CountersByName sums = counted.ended;
   for (const DataPlane* data_plane : counted.open) AddCounters(*data_plane, sums);
@@ -293,7 +288,7 @@ DataPlane::DataPlane(DataPlaneOptions options) : options_(std::move(options)) {}
 
 DataPlane::~DataPlane() {
   Counted& counted = CountedDataPlanes();
-  if (counted.owner != getpid()) return;
+  if (!counted.owner.IsThis()) return;
   absl::MutexLock lock(&counted.mu);
   if (counted.open.erase(this) > 0) AddCounters(*this, counted.ended);
 }
@@ -390,7 +385,7 @@ absl::StatusOr<std::shared_ptr<DataPlane>> DataPlane::Open(const DataPlaneOption
     data_plane->absent_[transport] = begun;
   }
   Counted& counted = CountedDataPlanes();
-  counted.owner = getpid();
+  counted.owner.TakeOver();
   absl::MutexLock lock(&counted.mu);
   counted.open.insert(data_plane.get());
   return data_plane;

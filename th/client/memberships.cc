@@ -1,21 +1,16 @@
 #include "th/client/memberships.h"
 
-#include <sys/types.h>
-#include <unistd.h>
-
-#include <atomic>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "th/client/process_guard.h"
 
 namespace th {
 namespace {
 
 struct Registered {
-  // The process whose memberships these are, 0 before the first. Another one does not touch `mu`: a
-  // thread of its parent may have held that at the fork.
-  std::atomic<pid_t> owner{0};
+  OwningProcess owner;  // another one does not touch `mu`
   absl::Mutex mu;
   std::vector<std::weak_ptr<SessionDriver>> memberships ABSL_GUARDED_BY(mu);
 };
@@ -30,7 +25,7 @@ Registered& TheRegistered() {
 
 void RegisterMembership(const std::shared_ptr<SessionDriver>& membership) {
   Registered& registered = TheRegistered();
-  registered.owner = getpid();
+  registered.owner.TakeOver();
   absl::MutexLock lock(&registered.mu);
   std::erase_if(registered.memberships, [](const auto& one) { return one.expired(); });
   registered.memberships.push_back(membership);
@@ -39,7 +34,7 @@ void RegisterMembership(const std::shared_ptr<SessionDriver>& membership) {
 std::vector<std::shared_ptr<SessionDriver>> LiveMemberships() {
   Registered& registered = TheRegistered();
   std::vector<std::shared_ptr<SessionDriver>> live;
-  if (registered.owner != getpid()) return live;
+  if (!registered.owner.IsThis()) return live;
   absl::MutexLock lock(&registered.mu);
   for (const std::weak_ptr<SessionDriver>& one : registered.memberships) {
     if (auto membership = one.lock()) live.push_back(std::move(membership));

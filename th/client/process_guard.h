@@ -6,6 +6,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -22,6 +23,18 @@ class ProcessGuard {
 
  private:
   pid_t pid_;
+};
+
+// The process that uses an object which lives as long as the process, and which a fork copies with
+// its locks as they are: another process must not take them. Thread-safe.
+class OwningProcess {
+ public:
+  void TakeOver() { pid_ = getpid(); }
+  // False before the first TakeOver, and in a child of the process that took it over last.
+  bool IsThis() const { return pid_ == getpid(); }
+
+ private:
+  std::atomic<pid_t> pid_{0};
 };
 
 // The destructor's part in a forked child: the object's threads exist in the parent only, and its

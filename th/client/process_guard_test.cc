@@ -36,6 +36,19 @@ TEST(ProcessGuardTest, RefusesAChildAndNamesTheParent) {
   }));
 }
 
+TEST(OwningProcessTest, AChildIsAnotherProcessUntilItTakesOver) {
+  OwningProcess owner;
+  EXPECT_FALSE(owner.IsThis());
+  owner.TakeOver();
+  EXPECT_TRUE(owner.IsThis());
+  EXPECT_TRUE(HoldsInChild([&] {
+    const bool was_this = owner.IsThis();
+    owner.TakeOver();
+    return !was_this && owner.IsThis();
+  }));
+  EXPECT_TRUE(owner.IsThis());
+}
+
 TEST(ProcessGuardTest, AProcessClaimsOnceAndItsChildCannot) {
   EXPECT_OK(ClaimProcess());
   EXPECT_OK(ClaimProcess());

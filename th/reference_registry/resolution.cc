@@ -93,6 +93,15 @@ const ShardLayout* ClosestLayout(const RegistryState& state, const ShardLayout& 
   return closest;
 }
 
+// True when every rank of the replica's group has something of the version.
+bool IsWhole(const Replica& replica, VersionSequence version) {
+  return replica.buffers.size() == replica.group->ranks &&
+         std::all_of(replica.buffers.begin(), replica.buffers.end(), [&](const auto& entry) {
+           const std::optional<Content>& content = entry.second->content;
+           return content.has_value() && content->version == version;
+         });
+}
+
 }  // namespace
 
 Resolution ResolveSelector(const Model& model, const VersionSelector& selector) {
@@ -135,14 +144,6 @@ std::vector<const Buffer*> RanksWithoutShard(const Replica& replica, const Versi
   return without;
 }
 
-bool IsWhole(const Replica& replica, VersionSequence version) {
-  return replica.buffers.size() == replica.group->ranks &&
-         std::all_of(replica.buffers.begin(), replica.buffers.end(), [&](const auto& entry) {
-           const std::optional<Content>& content = entry.second->content;
-           return content.has_value() && content->version == version;
-         });
-}
-
 bool HasLostShards(const Version& version, const std::string& form) {
   if (!version.from_earlier_epoch) return false;
   std::set<ReplicaId> seen;
@@ -153,6 +154,20 @@ bool HasLostShards(const Version& version, const std::string& form) {
     }
   }
   return seen.empty();
+}
+
+bool LacksUnknownShards(const Version& version, const std::string& form) {
+  if (!version.from_earlier_epoch) return false;
+  uint32_t shards = 0, most_ranks = 0;
+  for (const auto& [key, shard] : version.shards) {
+    if (key.form != form) continue;
+    ++shards;
+    for (const auto& [address, holder] : shard.holders) {
+      if (IsWhole(*holder->replica, version.info.sequence)) return false;
+      most_ranks = std::max(most_ranks, holder->replica->group->ranks);
+    }
+  }
+  return shards < most_ranks;
 }
 
 absl::Status NobodyHoldsShardOf(const RegistryState& state, const Buffer& buffer,

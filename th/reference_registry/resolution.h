@@ -28,11 +28,13 @@ Resolution ResolveFor(const Replica& replica, const VersionSelector& selector,
 
 // The replica's ranks whose layout is none of the version's shards in the replica's form.
 std::vector<const Buffer*> RanksWithoutShard(const Replica& replica, const Version& version);
-// True when every rank of the replica's group has something of the version.
-bool IsWhole(const Replica& replica, VersionSequence version);
 // True when shards of the version, in this form, may be missing because a rank that held one has
 // not come back since the server restarted: some holder's group has it in part, or nobody has any.
 bool HasLostShards(const Version& version, const std::string& form);
+// True when they must be: no group has all of the version, and fewer distinct shards are
+// known than the largest group that has a part has ranks. The server knows a shard by the ranks
+// that announce it alone.
+bool LacksUnknownShards(const Version& version, const std::string& form);
 // UNAVAILABLE when that may be why. INVALID_ARGUMENT naming the rank and the first tensor in which
 // the closest shard differs.
 absl::Status NobodyHoldsShardOf(const RegistryState& state, const Buffer& buffer,

@@ -211,23 +211,6 @@ std::set<std::string> FormsOf(const Version& version) {
   return forms;
 }
 
-// True when a part of the form is lost with ranks that have not come back since a restart: the
-// server knows a shard by the ranks that announce it alone. False where some group has all of it,
-// or as many distinct shards are known as the largest group that has a part has ranks.
-bool LacksUnknownShards(const Version& version, const std::string& form) {
-  if (!version.from_earlier_epoch) return false;
-  uint32_t shards = 0, most_ranks = 0;
-  for (const auto& [key, shard] : version.shards) {
-    if (key.form != form) continue;
-    ++shards;
-    for (const auto& [address, holder] : shard.holders) {
-      if (IsWhole(*holder->replica, version.info.sequence)) return false;
-      most_ranks = std::max(most_ranks, holder->replica->group->ranks);
-    }
-  }
-  return shards < most_ranks;
-}
-
 bool IsWholeSomewhere(const Version& version, const std::string& form) {
   return IsSomewhere(version, form) && !LacksUnknownShards(version, form);
 }
