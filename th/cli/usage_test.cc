@@ -105,7 +105,7 @@ TEST(UsageTest, DoctorNamesAPeerThatDoesNotAnswer) {
                 {"no time", {"doctor", "--connect-timeout", "0"}, kUsage, "--connect-timeout"}});
 }
 
-// What `--json` says of a check; empty: it is not there.
+// The verdict of a check with --json; empty: there is no such check.
 std::string VerdictOf(const ProgramRun& run, const std::string& check) {
   for (const nlohmann::json& each : run.json()["checks"]) {
     if (each["check"] == check) return each["verdict"];

@@ -28,7 +28,7 @@
 
 namespace th::registry {
 
-// What became of a rank, or of what it held, that nobody has brought back: it follows the name.
+// It follows the name of a rank, or of a version that nobody has brought back.
 inline constexpr absl::string_view kNotBackSinceRestart =
     "has not come back since the server restarted";
 

@@ -53,8 +53,8 @@ void DisplaceContent(Turn& turn, Buffer& buffer);
 void ForgetDisplaced(Buffer& buffer);
 // The operation that brought the content has ended well for the group: nothing else comes back.
 void CommitContent(Buffer& buffer);
-// What the buffer holds is not what it is said to be, or no part of a whole replica any more: it
-// stays there, and is no source ever again. Readers lose it as a source (DropSource).
+// The content is not what it is said to be, or no part of a whole replica any more: it stays there,
+// and is no source ever again. Readers lose it as a source (DropSource).
 void RefuseContent(Turn& turn, Buffer& buffer);
 // Ends what is known of a fill: the edges to its sources, its deadline.
 void ClearFill(Turn& turn, Buffer& buffer);

@@ -311,8 +311,8 @@ struct Replica {
   std::map<Rank, Buffer*> buffers;
   ReplicaPhase phase = ReplicaPhase::kIdle;
   VersionSequence version;  // meaningless when idle
-  // What its ranks published until one was gone, and have not published again. Who comes back with
-  // it was not there to hear so.
+  // The publication that ended when a rank was gone, until the ranks publish again. A rank that
+  // comes back with it has not heard of its end.
   VersionSequence publication_lost;
   OperationNumber finished;  // every operation up to it has ended
   bool finished_here =
