@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+import types
 import unittest
 import weakref
 from unittest import mock
@@ -98,6 +99,35 @@ class FakeDLPack:
         return new(ctypes.addressof(self._tensor), self._name, None)
 
 
+class FakeFloats:
+    """As much of a contiguous floating-point tensor of torch as a cast needs."""
+    layout = "torch.strided"
+    _CODES = {"torch.float32": "f", "torch.float64": "d"}
+
+    def __init__(self, values, dtype="torch.float64"):
+        self.values, self.dtype = array.array(self._CODES[dtype], values), dtype
+        self.device = type("device", (), {"type": "cpu"})()
+
+    @property
+    def shape(self):
+        return (len(self.values),)
+
+    def stride(self):
+        return (1,)
+
+    def data_ptr(self):
+        return self.values.buffer_info()[0]
+
+    def detach(self):
+        return self
+
+    def to(self, dtype):
+        return FakeFloats(self.values, dtype)
+
+    def copy_(self, other):
+        self.values[:] = array.array(self.values.typecode, other.values)
+
+
 class HubTest(ServerTestCase):
     def setUp(self):
         self.model = self.id().rsplit(".", 1)[-1]
@@ -126,6 +156,73 @@ class HubTest(ServerTestCase):
         weights.await_published()
         self.kept.append(weights)  # what nothing refers to is withdrawn
         return weights, memory
+
+
+class CastsTest(HubTest):
+    def setUp(self):
+        super().setUp()
+        torch = types.SimpleNamespace(float32="torch.float32", float64="torch.float64")
+        replaced = mock.patch.dict(sys.modules, {"torch": torch})
+        replaced.start()
+        self.addCleanup(replaced.stop)
+
+    def test_publishes_in_another_type_and_updates_back(self):
+        source, steps = FakeFloats([0.1, 2, 3]), array.array("q", [7])
+        trainer = self.join().register({"w": source, "tied": source, "steps": steps}, dtype="float32")
+        plain = array.array("f", bytes(12))
+        reader = self.join("plain").register({"w": plain, "tied": plain, "steps": array.array("q", [0])})
+        target = FakeFloats([0, 0, 0])
+        cast = self.join("cast").register({"w": target, "tied": target, "steps": array.array("q", [0])}, dtype="torch.float32")
+        self.assertEqual(trainer.bytes, 3 * 4 + 8)
+        trainer.publish(1)
+        source.values[0] = 99  # it may be written at once
+        trainer.await_published()
+        for weights in (reader, cast):
+            self.assertTrue(weights.update(1).moved)
+        expected = array.array("f", [0.1, 2, 3])
+        self.assertEqual(plain, expected)
+        self.assertEqual(list(target.values), list(expected))
+        target.values[0] = 5
+        self.assertTrue(cast.update(1).already_there)
+        self.assertEqual(target.values[0], 5)
+        trainer.unpublish()
+        trainer.publish(2)
+        trainer.await_published()
+        self.assertTrue(cast.stage(2).moved)
+        self.assertEqual(target.values[0], 5)
+        self.assertTrue(cast.apply().moved)
+        self.assertEqual(list(target.values), [99, 2, 3])
+
+    def test_what_is_published_is_not_written_by_another_publish(self):
+        source = FakeFloats([1, 2])
+        trainer = self.join().register({"w": source}, dtype="float32")
+        trainer.publish(1)
+        trainer.await_published()
+        source.values[0] = 99
+        with self.assertRaises(tensorhub.FailedPrecondition):
+            trainer.publish(2)
+        target = array.array("f", bytes(8))
+        self.join("rollout").register({"w": target}).update(1)
+        self.assertEqual(target, array.array("f", [1, 2]))
+
+    def test_what_cannot_be_cast_is_named(self):
+        hub = self.join()
+        with self.assertRaisesRegex(ValueError, "'int8': a floating-point type is expected"):
+            hub.register({"w": FakeFloats([1])}, dtype="int8")
+        with self.assertRaisesRegex(TypeError, "'w' is a array, which nothing here can cast"):
+            hub.register({"w": array.array("f", [1])}, dtype="float64")
+        weights = hub.register({"w": FakeFloats([1])}, dtype="float32")
+        with self.assertRaisesRegex(ValueError, "dtype= have memory of their own"):
+            weights.rebind({"w": FakeFloats([1])})
+        with self.assertRaisesRegex(ValueError, "after_cuda_event"):
+            weights.publish(1, after_cuda_event=1)
+
+    def test_a_tensor_of_another_shape_is_named(self):
+        source = FakeFloats([1, 2])
+        weights = self.join().register({"layer.w": source}, dtype="float32")
+        source.values.append(3)
+        with self.assertRaisesRegex(ValueError, r"'layer.w' has the shape \(3,\) now"):
+            weights.publish(1)
 
 
 class VerbsTest(HubTest):

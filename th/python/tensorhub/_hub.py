@@ -8,7 +8,7 @@ import json
 import logging
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
 
-from . import _library, _progress, _receive, _tensors
+from . import _casts, _library, _progress, _receive, _tensors
 from ._arguments import Bytes, Version, encoded, given_or_environment, label_of, parse_bytes
 from ._errors import Error, check
 from ._handle import Handle, Lease, answer_of
@@ -128,33 +128,40 @@ class Hub:
 
     # ---- registering
 
-    def _register(self, values: Any, name: str, form: str, segment_bytes: Bytes, checksums: bool) -> tuple:
-        described = [_tensors.describe(each, value) for each, value in _tensors.named_tensors(values)]
+    def _register(self, values: Any, name: str, form: str, segment_bytes: Bytes, checksums: bool, dtype: Any) -> tuple:
+        casts, named = _casts.Casts(), dict(_tensors.named_tensors(values))
+        if dtype is not None:
+            casts, named = _casts.cast(named, dtype)
+        described = [_tensors.describe(each, value) for each, value in named.items()]
         options = _library.RegisterOptions(name=encoded(name), form=encoded(form),
                                            segment_bytes=parse_bytes(segment_bytes, "segment_bytes"),
                                            no_checksums=0 if checksums else 1)
         array, keep = as_array(described)
-        return described, self._operation(lib.th_register_start, array, ctypes.c_size_t(len(described)), byref(options),
-                                          keep=(self, described, keep, options), makes="buffer")
+        return described, casts, self._operation(lib.th_register_start, array, ctypes.c_size_t(len(described)), byref(options),
+                                                 keep=(self, described, keep, options), makes="buffer")
 
     def register(self, values: Any, *, name: str = "weights", form: str = "hf", segment_bytes: Bytes = 0,
-                 checksums: bool = True) -> "Weights":
+                 checksums: bool = True, dtype: Any = None) -> "Weights":
         """Registers a module, a state dict or another mapping of names to arrays as one shard. Nothing is copied.
 
         Arrays are torch tensors (DTensor shards keep their place in the whole), numpy arrays, or anything with DLPack or the
         writable buffer protocol. They are referred to until the weights are unregistered, and must not be resized, nor
         written while they are published. All ranks of the group register under the same `name`.
 
+        With `dtype` ("bfloat16", torch.bfloat16) floating-point tensors of torch and numpy are registered in that type, in
+        memory of their own that is kept: publish casts the values into it, so that the tensors may be written once it has
+        returned, and update and apply cast them back. Other tensors are registered as they are.
+
         Raises ValueError or TypeError naming the tensor that cannot be taken; AlreadyExists for a name that is taken.
         """
-        described, operation = self._register(values, name, form, segment_bytes, checksums)
-        return Weights(self, operation.run().made, name, described)
+        described, casts, operation = self._register(values, name, form, segment_bytes, checksums, dtype)
+        return Weights(self, operation.run().made, name, described, casts)
 
     async def register_async(self, values: Any, *, name: str = "weights", form: str = "hf", segment_bytes: Bytes = 0,
-                             checksums: bool = True) -> "Weights":
+                             checksums: bool = True, dtype: Any = None) -> "Weights":
         """As register, for event loops."""
-        described, operation = self._register(values, name, form, segment_bytes, checksums)
-        return Weights(self, (await operation.run_async()).made, name, described)
+        described, casts, operation = self._register(values, name, form, segment_bytes, checksums, dtype)
+        return Weights(self, (await operation.run_async()).made, name, described, casts)
 
     # ---- looking and waiting
 
@@ -222,8 +229,8 @@ class Weights:
     one result. One at a time on one object.
     """
 
-    def __init__(self, hub: Hub, buffer: Lease, name: str, described: Sequence[_tensors.Described]):
-        self._hub, self.name, self._tensors = hub, name, described
+    def __init__(self, hub: Hub, buffer: Lease, name: str, described: Sequence[_tensors.Described], casts: _casts.Casts):
+        self._hub, self.name, self._tensors, self._casts = hub, name, described, casts
         buffer.keep.append(described)
         self._handle = Handle(buffer, "these weights are unregistered: register them again")
 
@@ -243,11 +250,14 @@ class Weights:
     def unregister(self) -> None:
         """Withdraws the weights: readers end the segment under way. The tensors are referred to no more. Idempotent."""
         self._handle.close()
-        self._tensors = []
+        self._tensors, self._casts = [], _casts.Casts()
 
     @contextlib.contextmanager
     def _rebinding(self, values: Any) -> Iterator[Operation]:
         """The library has one or the other memory until it has answered: both are kept, for good where Ctrl-C comes between."""
+        if self._casts:
+            raise ValueError("weights that are registered with dtype= have memory of their own: unregister them, and register the "
+                             "other tensors")
         described = [_tensors.describe(each, value) for each, value in _tensors.named_tensors(values)]
         array, keep = as_array(described)
         kept = self._handle.lease().keep
@@ -279,6 +289,11 @@ class Weights:
             derived_from=encoded(derived_from), snapshot=int(snapshot or snapshot_or_in_place),
             snapshot_or_in_place=int(snapshot_or_in_place), after_cuda_event=after_cuda_event)
         self._check_places()
+        if self._casts and after_cuda_event is not None:
+            raise ValueError("after_cuda_event is for tensors that are published themselves; these are cast (dtype=) on torch's "
+                             "current stream: make that wait for the event")
+        if self._casts and self.version is None:  # else readers may have it, and the library refuses
+            self._casts.write_twins()
         return self._operation(lib.th_publish_start, label_of(version), byref(options), keep=options)
 
     def publish(self, version: Version, *, attributes: Optional[Mapping[str, str]] = None, timeout: float = 60,
@@ -342,6 +357,13 @@ class Weights:
 
     # ---- moving to a version
 
+    def _moved(self, result: Result) -> UpdateResult:
+        """The result, once the caller's own tensors have what came, where that is cast."""
+        update = UpdateResult._of(result)
+        if update.moved:
+            self._casts.read_twins()
+        return update
+
     def _update(self, version: Version, timeout: float, drain_timeout: float, floor: Optional[str], drop_retained: bool,
                 offload_timeout: float, when_seeding: str, in_place: bool) -> Operation:
         options = _library.UpdateOptions(
@@ -364,15 +386,15 @@ class Weights:
         After an error see `undefined`. Ctrl-C leaves the weights as they were where nothing has been written yet.
         """
         with _progress.shown(progress, on_progress, "update") as tell:
-            return UpdateResult._of(self._update(version, timeout, drain_timeout, floor, drop_retained, offload_timeout,
-                                                 when_seeding, in_place).run(tell))
+            return self._moved(self._update(version, timeout, drain_timeout, floor, drop_retained, offload_timeout,
+                                            when_seeding, in_place).run(tell))
 
     async def update_async(self, version: Version = "latest", *, timeout: float = 600, drain_timeout: float = 5,
                            floor: Optional[str] = None, drop_retained: bool = False, offload_timeout: float = 60,
                            when_seeding: str = "wait", in_place: bool = False) -> UpdateResult:
         """As update, for event loops; a task that is cancelled cancels it."""
-        return UpdateResult._of(await self._update(version, timeout, drain_timeout, floor, drop_retained, offload_timeout,
-                                                   when_seeding, in_place).run_async())
+        return self._moved(await self._update(version, timeout, drain_timeout, floor, drop_retained, offload_timeout,
+                                              when_seeding, in_place).run_async())
 
     def _stage(self, version: Version, timeout: float, floor: Optional[str], when_seeding: str) -> Operation:
         options = _library.StageOptions(timeout=timeout, floor=encoded(floor), when_seeding=seeding_of(when_seeding))
@@ -399,12 +421,12 @@ class Weights:
     def apply(self, *, timeout: float = 60, drain_timeout: float = 5, drop_retained: bool = False,
               offload_timeout: float = 60) -> UpdateResult:
         """Moves what is staged into the weights, on all ranks or on none."""
-        return UpdateResult._of(self._apply(timeout, drain_timeout, drop_retained, offload_timeout).run())
+        return self._moved(self._apply(timeout, drain_timeout, drop_retained, offload_timeout).run())
 
     async def apply_async(self, *, timeout: float = 60, drain_timeout: float = 5, drop_retained: bool = False,
                           offload_timeout: float = 60) -> UpdateResult:
         """As apply, for event loops."""
-        return UpdateResult._of(await self._apply(timeout, drain_timeout, drop_retained, offload_timeout).run_async())
+        return self._moved(await self._apply(timeout, drain_timeout, drop_retained, offload_timeout).run_async())
 
     def discard_staged(self) -> None:
         """Frees what is staged."""
