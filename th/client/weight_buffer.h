@@ -45,8 +45,8 @@ class WeightBuffer {
   absl::StatusOr<PublishResult> AwaitPublished();
   // The sums of the last Publish are done and their root is sent to the server. Asked again later
   // it says whether what was published still is: with the code word PUBLICATION_LOST why it could
-  // not stay (UNAVAILABLE: a rank of the group was replaced by a new process, and all ranks may
-  // publish again), once its readers have ended and the buffer may be written. DEADLINE_EXCEEDED:
+  // not stay (UNAVAILABLE: a rank of the group is gone or was replaced, and all ranks may publish
+  // again), once its readers have ended and the buffer may be written. DEADLINE_EXCEEDED:
   // not yet, or the server is away. FAILED_PRECONDITION when the buffer is not published any more.
   absl::Status AwaitSealed(absl::Duration timeout);
 

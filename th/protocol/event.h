@@ -81,7 +81,7 @@ enum class EventKind : uint8_t {
   // For a reason that the group had not at its last update.
   kTransportPassedOver = 20,
   kConnectionsRefused = 21,  // by the server, which has no file descriptor left for them
-  // A rank of the group that published it was replaced: the others have to publish again.
+  // A rank of the group that published it is gone, or was replaced: the others publish again.
   kPublicationLost = 22,
   kModelForgotten = 23,
   // Nobody holds all of the latest version any more, and no operation of its holder meant that.

@@ -367,15 +367,29 @@ void RemoveBuffer::Apply(Turn& turn) const {
   owner.buffers.erase(buffer.buffer);
 }
 
+namespace {
+
+// The version that the rank publishes, or comes back to if its update fails; 0: none.
+VersionSequence PublishedBy(const Buffer& buffer) {
+  if (IsHostCopy(buffer.replica->role)) return VersionSequence();
+  if (HoldsPublication(buffer)) return buffer.content->version;
+  const Content* displaced = buffer.displaced.get();
+  return displaced != nullptr && displaced->publisher ? displaced->version : VersionSequence();
+}
+
+}  // namespace
+
 void DetachBuffer(Turn& turn, Buffer& buffer, absl::string_view why) {
   Replica& replica = *buffer.replica;
   const RankName gone = NameOf(buffer);
+  const VersionSequence published = PublishedBy(buffer);
+  if (!why.empty() && published != VersionSequence()) replica.publication_lost = published;
   ClearContent(turn, buffer);
   if (replica.phase != ReplicaPhase::kIdle) InvalidateReplica(turn, replica);
   if (IsHostCopy(replica.role)) turn.to_review.insert(replica.group->model->key);
   replica.buffers.erase(gone.rank);
   ReleaseLayout(turn, buffer);
-  LosePublication(turn, replica, gone, why);
+  if (!why.empty()) LosePublication(turn, replica, gone, why);
   if (!replica.buffers.empty()) return;
   EndReservation(turn, replica);
   if (replica.role == BufferRole::kOffload) StopAwaiting(replica);

@@ -55,8 +55,9 @@ struct RemoveBuffer {
 };
 
 // Detaches the buffer from its replica and from everything that it holds. The replica is invalid
-// from here on, and what the other ranks have published of it is lost (LosePublication, `why`); it
-// goes with its last buffer. The record itself is the caller's to erase.
+// from here on; it goes with its last buffer. What the other ranks have published of it is lost
+// (LosePublication), unless `why` is empty: it may become whole again. The record itself is the
+// caller's to erase.
 void DetachBuffer(Turn& turn, Buffer& buffer, absl::string_view why);
 // Asks another worker for the layouts that `worker` was asked for and has not sent.
 void AskOthersForLayouts(Turn& turn, const Worker& worker);

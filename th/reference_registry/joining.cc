@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "th/protocol/answer.h"
 #include "th/protocol/messages.h"
+#include "th/reference_registry/publishing.h"
 #include "th/reference_registry/transactions.h"
 #include "th/registry_state/floor.h"
 #include "th/registry_state/kept_results.h"
@@ -251,7 +252,8 @@ void JoinTransaction::Apply(Turn& turn) const {
     } else if ((ended_badly || passed_over) && is_latest_start) {
       DrainAlone(turn, own, number);
     }
-    return SendResult(turn, own, result->second);
+    SendResult(turn, own, result->second);
+    return RepeatLoss(turn, own, result->second.finished);
   }
   const Rank rank = RankOf(own);
   if (!replica.pending.contains(number)) {

@@ -184,7 +184,7 @@ TEST_F(LossesTest, ARankWhoseShardAnotherOfItsGroupHasLosesTheLatestVersionToo) 
   for (TestRank& rank : copies) rank.Seal(two.sequence, "two");
   copies[1].Disconnect();
   PassAlive(hub_, {&trainer_[0], &trainer_[1], &copies[0]}, absl::Seconds(60));
-  EXPECT_THAT(hub_.Log(), HasSubstr("copies/0: latest version lost: two"));
+  EXPECT_THAT(hub_.Log(), HasSubstr("copies/1: latest version lost: two"));
   EXPECT_EQ(LatestFormsLost(), 1u);
 }
 

@@ -14,6 +14,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::th::testing::StatusIs;
 
 void HearsThatItsPublicationIsLost(TestRank& rank, const std::string& why) {
@@ -64,6 +65,7 @@ TEST(LostPublicationTest, ARankThatLeavesAloneEndsWhatTheOthersHavePublished) {
   PublishWhole(group, "step-1");
   group[1].Say(Leave{});
   HearsThatItsPublicationIsLost(group[0], "rank trainer/1 is gone: it left");
+  EXPECT_THAT(hub.Log(), Not(HasSubstr("publication lost"))) << "it meant to";
 }
 
 TEST(LostPublicationTest, ARankThatFreesItsBufferEndsWhatTheOthersHavePublished) {
@@ -86,25 +88,148 @@ TEST(LostPublicationTest,
   HearsThatItsPublicationIsLost(group[0], "rank trainer/1 has not come back since");
 }
 
+// The rank as a session announces it that has heard the result of its first publish, and the root.
+AnnouncedBuffer HoldingFirst(TestRank& rank, const VersionInfo& version) {
+  AnnouncedBuffer announced =
+      rank.Holding(version, /*publisher=*/true,
+                   absl::StrCat(version.label.text(), rank.layout.tensors()[0].name));
+  announced.held->receipt = rank.Heard<RootKnown>().receipt;
+  announced.last_finished = FinishedOperation{
+      .number = OperationNumber(1), .kind = OperationKind::kPublish, .version = version};
+  return announced;
+}
+
 TEST(LostPublicationTest, ARankThatComesBackTooLateHearsThatItsGroupPublishesAgain) {
   RegistryHarness hub;
   std::vector<TestRank> group = JoinedGroup(hub, "trainer", 2);
   const VersionInfo version = PublishWhole(group, "step-1");
-  const auto held = [&](const TestRank& rank) {
-    return rank.Holding(version, /*publisher=*/true,
-                        absl::StrCat("step-1", rank.layout.tensors()[0].name));
-  };
+  const std::vector<AnnouncedBuffer> held = {HoldingFirst(group[0], version),
+                                             HoldingFirst(group[1], version)};
   hub.Restart();
-  ASSERT_TRUE(group[0].Resume({held(group[0])}));
+  ASSERT_TRUE(group[0].Resume({held[0]}));
   PassAlive(hub, {&group[0]}, absl::Seconds(30));
   HearsThatItsPublicationIsLost(group[0], "rank trainer/1 has not come back since");
   group[0].Publish("step-1");
-  ASSERT_TRUE(group[1].Resume({held(group[1])}));
-  HearsThatItsPublicationIsLost(group[1], "another rank of its group was gone");
+  ASSERT_TRUE(group[1].Resume({held[1]}));
+  HearsThatItsPublicationIsLost(group[1], "another rank of the group has lost its part");
   group[1].Publish("step-1");
   for (TestRank& rank : group) EXPECT_EQ(rank.Finished().version.sequence, version.sequence);
   std::vector<TestRank> readers = JoinedGroup(hub, "rollout", 2);
   UpdateWhole(readers);
+}
+
+// The replaced process of the rank comes first, and gives way to the one that took its place.
+TEST(LostPublicationTest, AMemberThatTakesItsRankBackBringsItsPart) {
+  RegistryHarness hub;
+  std::vector<TestRank> group = JoinedGroup(hub, "trainer", 2);
+  TestRank old = group[1];
+  old.Disconnect();
+  group[1] = TestRank(hub, "trainer", 1, 2, LayoutNamed("w1"));
+  group[1].JoinAndRegister();
+  group[0].number = OperationNumber();
+  const VersionInfo version = PublishWhole(group, "step-1");
+  const std::vector<AnnouncedBuffer> held = {HoldingFirst(group[0], version),
+                                             HoldingFirst(group[1], version)};
+  hub.Restart();
+  ASSERT_TRUE(old.Resume({old.Announced()}));
+  ASSERT_TRUE(group[0].Resume({held[0]}));
+  ASSERT_TRUE(group[1].Resume({held[1]}));
+  for (TestRank& rank : group) EXPECT_TRUE(rank.HearsNone<PublicationRefused>());
+  PassAlive(hub, {&group[0], &group[1]}, absl::Seconds(30));
+  EXPECT_EQ(hub.registry().ReplicaPhaseName(TestModel(), "trainer", "weights"), "holding");
+}
+
+// Nobody knows the checksums, so the same label is another version.
+class UnsealedLossTest : public ::testing::TestWithParam<ChecksumAlgorithm> {};
+
+TEST_P(UnsealedLossTest, WhatWasNotSealedIsPublishedAgainToo) {
+  RegistryHarness hub;
+  std::vector<TestRank> group;
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    group.emplace_back(hub, "trainer", rank, 2, LayoutNamed("w", 4, GetParam()));
+  }
+  JoinAndRegister(group);
+  for (TestRank& rank : group) rank.Publish("step-1");
+  for (TestRank& rank : group) ASSERT_OK(rank.Finished().status);
+  group[1].Disconnect();
+  group[1] = TestRank(hub, "trainer", 1, 2, group[0].layout);
+  group[1].JoinAndRegister();
+  HearsThatItsPublicationIsLost(group[0], "it was replaced by a new process");
+  group[0].Say(RegisterBuffer{group[0].Announced()});  // the group counts anew
+  group[0].number = OperationNumber();
+  for (TestRank& rank : group) rank.Publish("step-1");
+  for (TestRank& rank : group) EXPECT_OK(rank.Finished().status);
+}
+
+INSTANTIATE_TEST_SUITE_P(Checksums, UnsealedLossTest,
+                         ::testing::Values(ChecksumAlgorithm::kXxh3Leaves,
+                                           ChecksumAlgorithm::kNone),
+                         [](const auto& param) {
+                           return param.param == ChecksumAlgorithm::kNone ? "None" : "Leaves";
+                         });
+
+// It had drained what it published, for an update of the group, and had written nothing yet.
+TEST(LostPublicationTest, WhoComesBackToItAfterAFailedUpdateHearsOfIt) {
+  RegistryHarness hub;
+  std::vector<TestRank> group = JoinedGroup(hub, "trainer", 2);
+  const VersionInfo version = PublishWhole(group, "step-1");
+  std::vector<TestRank> others = JoinedGroup(hub, "others", 2);
+  PublishWhole(others, "step-2");
+  for (TestRank& rank : group) rank.Update();
+  group[0].Ready();
+  group[1].Say(Leave{});
+  EXPECT_FALSE(group[0].Finished().status.ok());
+  group[0].Say(RegisterBuffer{group[0].Holding(version, /*publisher=*/true, "step-1w0")});
+  HearsThatItsPublicationIsLost(group[0], "another rank of the group has lost its part");
+}
+
+TEST(LostPublicationTest, WhoHearsOfThePublishAfterItsLossHearsOfThatToo) {
+  RegistryHarness hub;
+  std::vector<TestRank> group = JoinedGroup(hub, "trainer", 2);
+  for (TestRank& rank : group) rank.Publish("step-1");
+  group[0].Disconnect();
+  group[1].Say(Leave{});
+  ASSERT_TRUE(group[0].Resume({group[0].Announced()}));
+  StartOperation again = group[0].PublishRequest("step-1");
+  again.key.number = group[0].number = OperationNumber(1);
+  group[0].Start(again);
+  EXPECT_OK(group[0].Finished().status);
+  HearsThatItsPublicationIsLost(group[0], "another rank of the group has lost its part");
+}
+
+TEST(LostPublicationTest, ARankThatGaveItUpWhileTheServerWasAwayEndsItForTheOthers) {
+  RegistryHarness hub;
+  std::vector<TestRank> group = JoinedGroup(hub, "trainer", 2);
+  const VersionInfo version = PublishWhole(group, "step-1");
+  const AnnouncedBuffer held = HoldingFirst(group[0], version);
+  hub.Restart();
+  ASSERT_TRUE(group[0].Resume({held}));
+  ASSERT_TRUE(group[1].Resume({group[1].Announced()}));  // it has not heard the result
+  group[1].Fail(absl::DeadlineExceededError("no answer in time"));
+  HearsThatItsPublicationIsLost(group[0], "rank trainer/1 gave up its publish");
+}
+
+TEST(LostPublicationTest, ARolledBackPublicationIsNotLostAgain) {
+  RegistryHarness hub;
+  TestRank first = Trainer(hub, "step-1");
+  const VersionInfo one = hub.List().models.at(0).versions.at(0).info;
+  std::vector<TestRank> group = JoinedGroup(hub, "pair", 2);
+  PublishWhole(group, "step-2");
+  ASSERT_OK(hub.Command({"back", RollBack{one.sequence}}).status);
+  EXPECT_THAT(group[0].Heard<PublicationRefused>().status, StatusIs(absl::StatusCode::kAborted));
+  group[1].Disconnect();
+  PassAlive(hub, {&first, &group[0]}, absl::Seconds(30));
+  EXPECT_TRUE(group[0].HearsNone<PublicationRefused>());
+  EXPECT_THAT(hub.Log(), Not(HasSubstr("publication lost")));
+}
+
+TEST(LostPublicationTest, AnUnpublishOfItWaitsForNobody) {
+  RegistryHarness hub;
+  std::vector<TestRank> group = JoinedGroup(hub, "trainer", 2);
+  PublishWhole(group, "step-1");
+  group[1].Say(Leave{});
+  group[0].Unpublish();
+  EXPECT_THAT(group[0].Finished().status, StatusIs(absl::StatusCode::kFailedPrecondition));
 }
 
 // Its stream was broken when another rank was gone.
@@ -115,7 +240,7 @@ TEST(LostPublicationTest, WhoWasAwayWhenItsPublicationWasLostHearsOfItOnItsRetur
   group[0].Disconnect();
   group[1].Say(Leave{});
   ASSERT_TRUE(group[0].Resume({group[0].Holding(version, /*publisher=*/true, "step-1w0")}));
-  HearsThatItsPublicationIsLost(group[0], "another rank of its group was gone");
+  HearsThatItsPublicationIsLost(group[0], "another rank of the group has lost its part");
 }
 
 TEST(LostPublicationTest, ARankThatIsGoneLeavesWhatWasReceivedToTheOthers) {

@@ -218,7 +218,10 @@ void ReplaceWorker(Turn& turn, Worker& old, const JoinRequest& request) {
   Note(turn, request.key, {EventKind::kWorkerReplaced, EventId(), old.name.ToString()},
        absl::StrCat("worker ", old.id.value, " ", PlaceOf(old), ": ", why));
   const bool other_size = group.ranks != request.ranks;
-  RemoveWorker(turn, old, absl::AbortedError(why));
+  // A member that comes back brings its part with it.
+  const auto others =
+      request.resume.has_value() ? OthersPublications::kStay : OthersPublications::kAreLost;
+  RemoveWorker(turn, old, absl::AbortedError(why), others);
   if (other_size) ForgetIfEmpty(turn, group);
 }
 
@@ -477,14 +480,16 @@ void LoseStream(Turn& turn, Worker& worker) {
   AskOthersForLayouts(turn, worker);
 }
 
-void RemoveWorker(Turn& turn, Worker& worker, const absl::Status& cause) {
+void RemoveWorker(Turn& turn, Worker& worker, const absl::Status& cause,
+                  OthersPublications others) {
   Group& group = *worker.group;
   const std::string why = absl::StrCat("is gone: ", cause.message());
   const std::string text = absl::StrCat("rank ", worker.name.ToString(), " ", why);
   Log(turn, absl::StrCat(group.model->key.ToString(), " worker ", worker.id.value, ": ", text));
   EndStream(turn, worker, absl::AbortedError(text));
   FailAllOperations(turn, group, absl::Status(cause.code(), text));
-  for (auto& [id, buffer] : worker.buffers) DetachBuffer(turn, buffer, why);
+  const bool lost = others == OthersPublications::kAreLost;
+  for (auto& [id, buffer] : worker.buffers) DetachBuffer(turn, buffer, lost ? why : std::string());
   turn.state.deadlines.erase(LeaseOf(worker));
   group.members.erase(worker.name.rank);
   const WorkerId id = worker.id;  // a copy: the record dies next

@@ -49,10 +49,15 @@ absl::Duration RetryAfter(const RegistryState& state, const JoinRequest& request
 // The stream has broken; the lease runs on.
 void LoseStream(Turn& turn, Worker& worker);
 
+// The effect of a member's end on what the others of its group have published: lost (see
+// LosePublication), or whole again if the member that takes its rank brings its part.
+enum class OthersPublications : uint8_t { kAreLost, kStay };
+
 // The worker is no member any more: operations of its group end with the code of `cause`, naming
 // the rank and the cause; what it held is gone for readers, and so is what the rest of its replica
 // held. Its stream, when it has one, hears ABORTED. The group's record stays.
-void RemoveWorker(Turn& turn, Worker& worker, const absl::Status& cause);
+void RemoveWorker(Turn& turn, Worker& worker, const absl::Status& cause,
+                  OthersPublications others = OthersPublications::kAreLost);
 // A worker has a notice (see Preempt): it comes last as a source, its readers move to others, its
 // replica stays no more (see retention.h). What the group does goes on. The earliest one counts.
 struct TakeNotice {

@@ -343,9 +343,9 @@ absl::Status Advance(Turn& turn, Replica& replica, Transaction& transaction) {
   return absl::OkStatus();
 }
 
-void RefuseBuffer(Turn& turn, Buffer& buffer, const absl::Status& status) {
+void RefuseBuffer(Turn& turn, Buffer& buffer, const absl::Status& status, const LastHolder& last) {
   const VersionSequence version = buffer.content->version;
-  RefuseContent(turn, buffer);
+  RefuseContent(turn, buffer, last);
   Send(turn, *buffer.worker,
        PublicationRefused{.buffer = buffer.address.buffer, .version = version, .status = status});
 }
@@ -360,10 +360,11 @@ void RefusePublication(Turn& turn, Buffer& buffer) {
                    " is known to hold; unpublish it, and publish it under another label"));
   Log(turn, std::string(status.message()));
   const bool whole = !buffer.content->replica_agreed;
-  if (!whole) return RefuseBuffer(turn, buffer, status);
+  const LastHolder last{EventId(), NameOf(buffer).ToString(), "had other content"};
+  if (!whole) return RefuseBuffer(turn, buffer, status, last);
   for (auto& [rank, other] : buffer.replica->buffers) {
     const bool holds_it = other->content.has_value() && other->content->version == version;
-    if (holds_it && !other->content->refused) RefuseBuffer(turn, *other, status);
+    if (holds_it && !other->content->refused) RefuseBuffer(turn, *other, status, last);
   }
   if (buffer.replica->version == version) InvalidateReplica(turn, *buffer.replica);
 }
@@ -537,20 +538,38 @@ bool HoldsPublication(const Buffer& buffer) {
 
 void LosePublication(Turn& turn, Replica& replica, const RankName& gone, absl::string_view why) {
   if (IsHostCopy(replica.role)) return;
+  const LastHolder last{EventId(), gone.ToString(), std::string(why), turn.worker_leaves};
   std::string lost;
   for (auto& [rank, buffer] : replica.buffers) {
     if (!HoldsPublication(*buffer)) continue;
-    lost = buffer->shard->version->info.ToString();
-    replica.publication_lost = buffer->content->version;
-    RefuseBuffer(turn, *buffer,
-                 absl::UnavailableError(absl::StrCat("rank ", gone.ToString(), " ", why,
-                                                     ", and with it its part of ", lost,
-                                                     "; publish it again on all ranks")));
+    const Version& version = *buffer->shard->version;
+    if (version.phase != VersionPhase::kPublished) continue;  // its ranks heard of the roll-back
+    lost = version.info.ToString();
+    replica.publication_lost = version.info.sequence;
+    RefuseBuffer(
+        turn, *buffer,
+        absl::UnavailableError(absl::StrCat("rank ", gone.ToString(), " ", why, "; its part of ",
+                                            lost, " is lost; publish it again on all ranks")),
+        last);
   }
-  if (lost.empty()) return;
+  if (lost.empty() || turn.worker_leaves) return;
   Note(turn, replica.group->model->key,
        {EventKind::kPublicationLost, EventId(), replica.group->name},
        absl::StrCat(lost, ": rank ", gone.ToString(), " ", why, "; the others publish it again"));
+}
+
+void RepeatLoss(Turn& turn, const Buffer& buffer, const FinishedOperation& result) {
+  const VersionSequence lost = buffer.replica->publication_lost;
+  const bool published = result.kind == OperationKind::kPublish && result.status.ok();
+  if (!published || lost == VersionSequence() || result.version.sequence != lost) return;
+  Send(turn, *buffer.worker,
+       PublicationRefused{
+           .buffer = buffer.address.buffer, .version = lost, .status = LostWhileAway()});
+}
+
+absl::Status LostWhileAway() {
+  return absl::UnavailableError(
+      "another rank of the group has lost its part of it meanwhile; publish it again on all ranks");
 }
 
 }  // namespace th::registry

@@ -49,6 +49,11 @@ bool HoldsPublication(const Buffer& buffer);
 // receives PublicationRefused (UNAVAILABLE: publish again) and stops being a source. Does nothing
 // to what was received by an update: that stays with its ranks until they update again.
 void LosePublication(Turn& turn, Replica& replica, const RankName& gone, absl::string_view why);
+// Call after a rank was sent an earlier result that it had not heard: where that made a publication
+// that is lost since, the rank hears that too.
+void RepeatLoss(Turn& turn, const Buffer& buffer, const FinishedOperation& result);
+// The status for a rank that was away when the publication of its group was lost.
+absl::Status LostWhileAway();
 // Sends the buffer's worker the root and its receipt. Does nothing while the root is unknown.
 void SendRoot(Turn& turn, const Buffer& buffer);
 

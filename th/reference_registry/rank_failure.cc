@@ -30,10 +30,23 @@ bool FailsUnstarted(const RegistryState& state, const BufferAddress& address,
 bool GivesUpPublication(const RegistryState& state, const BufferAddress& address,
                         OperationNumber number) {
   const Buffer* buffer = FindBuffer(state, address);
-  if (buffer == nullptr || !buffer->content.has_value()) return false;
-  const auto& results = buffer->replica->results;
-  const auto result = results.find(number);
-  return result != results.end() && MadePublisher(result->second.finished, *buffer->content);
+  if (buffer == nullptr) return false;
+  const Replica& replica = *buffer->replica;
+  const auto result = replica.results.find(number);
+  if (result == replica.results.end()) return false;
+  const FinishedOperation& finished = result->second.finished;
+  if (buffer->content.has_value()) return MadePublisher(finished, *buffer->content);
+  // It has come back from before a restart of the server, and could not name what it holds.
+  return number == replica.finished && finished.kind == OperationKind::kPublish &&
+         finished.status.ok();
+}
+
+void GiveUpPublication(Turn& turn, Buffer& buffer, OperationNumber number) {
+  Replica& replica = *buffer.replica;
+  DropContent(turn, buffer);
+  if (replica.phase == ReplicaPhase::kHolding) InvalidateReplica(turn, replica);
+  replica.publication_lost = replica.results.at(number).finished.version.sequence;
+  LosePublication(turn, replica, NameOf(buffer), "gave up its publish before it ended");
 }
 
 // It takes part, so that it can fail. False: the operation has ended already, and the rank is told
@@ -61,9 +74,7 @@ absl::Status FailRank::CanApply(const RegistryState& state) const {
 void FailRank::Apply(Turn& turn) const {
   const OperationNumber number = message.key.number;
   if (GivesUpPublication(turn.state, buffer, number)) {
-    Buffer& own = *FindBuffer(turn.state, buffer);
-    DropContent(turn, own);
-    return LosePublication(turn, *own.replica, NameOf(own), "gave up its publish before it ended");
+    return GiveUpPublication(turn, *FindBuffer(turn.state, buffer), number);
   }
   const bool unstarted = FailsUnstarted(turn.state, buffer, number);
   if (unstarted && !JoinUnstarted(turn, *FindBuffer(turn.state, buffer), number)) return;

@@ -283,9 +283,7 @@ void EndPartialPublication(Turn& turn, Buffer& buffer) {
 void TakeContent(Turn& turn, Buffer& buffer, const HeldVersion& held) {
   Version& version = EnsureVersion(turn, *buffer.replica->group->model, held.version);
   if (IsLostPublication(buffer, held)) {
-    return RefuseHolding(turn, buffer, held,
-                         absl::UnavailableError("another rank of its group was gone, and with it "
-                                                "its part; publish it again on all ranks"));
+    return RefuseHolding(turn, buffer, held, LostWhileAway());
   }
   const Content* known = RecordOf(buffer, held);
   if (known != nullptr && known->refused) {
@@ -367,6 +365,7 @@ void EndPublicationsOfPartlyBack(Turn& turn, Group& group) {
   if (missing.empty()) return;
   for (auto& [buffer_name, replica] : group.replicas) {
     if (replica.phase != ReplicaPhase::kHolding) continue;
+    InvalidateReplica(turn, replica);
     LosePublication(turn, replica, {group.name, missing.front()}, kNotBackSinceRestart);
   }
 }

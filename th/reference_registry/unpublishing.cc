@@ -1,6 +1,7 @@
 #include "th/reference_registry/unpublishing.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -18,11 +19,13 @@ absl::Status NothingToUnpublish(const Replica& replica) {
                                                     " is not published; publish or update first"));
 }
 
-// After a restart a rank that drains already says that it holds nothing.
+// After a restart a rank that drains already says that it holds nothing. A rank whose publication
+// was refused has drained of itself.
 bool MayHold(const Replica& replica) {
   if (replica.group->adopted && !replica.finished_here) return true;
   return std::any_of(replica.buffers.begin(), replica.buffers.end(), [](const auto& entry) {
-    return entry.second->content.has_value() || entry.second->drained_while_away;
+    const std::optional<Content>& content = entry.second->content;
+    return (content.has_value() && !content->refused) || entry.second->drained_while_away;
   });
 }
 

@@ -203,7 +203,7 @@ LastHolder HowItGoes(const Turn& turn, const Buffer& buffer) {
 
 // Notes when the buffer was the last holder of a shard of the latest or a retained version, in a
 // form that had all its shards somewhere.
-void NoteIfLast(Turn& turn, const Buffer& buffer) {
+void NoteIfLast(Turn& turn, const Buffer& buffer, const LastHolder& last) {
   const Shard& shard = *buffer.shard;
   const auto is_other = [&](const auto& holder) {
     return holder.second != &buffer && HasOrGets(*holder.second);
@@ -213,14 +213,15 @@ void NoteIfLast(Turn& turn, const Buffer& buffer) {
   if (!matters || turn.state.adopting || !HasOrGets(buffer)) return;
   if (std::any_of(shard.holders.begin(), shard.holders.end(), is_other)) return;
   if (!IsSomewhere(*shard.version, shard.key.form)) return;
-  turn.forms_left[{model.key, shard.version->info.sequence, shard.key.form}] =
-      HowItGoes(turn, buffer);
+  turn.forms_left[{model.key, shard.version->info.sequence, shard.key.form}] = last;
 }
 
 // Moves committed content to Buffer::displaced. Does nothing for content that is not committed, so
-// that what was displaced before stays.
+// that what was displaced before stays, and none for refused content, which nobody may come back
+// to.
 void RememberDisplaced(Buffer& buffer) {
-  const bool committed = buffer.content.has_value() && buffer.content->committed;
+  const bool committed =
+      buffer.content.has_value() && buffer.content->committed && !buffer.content->refused;
   if (!TH_MUTATE(kForgetDisplaced, committed, (static_cast<void>(committed), false))) return;
   ForgetDisplaced(buffer);
   buffer.displaced = std::make_unique<Content>(*buffer.content);
@@ -231,7 +232,7 @@ void RememberDisplaced(Buffer& buffer) {
 void LeaveShard(Turn& turn, Buffer& buffer) {
   Shard& shard = *buffer.shard;
   const bool was_whole = buffer.content->complete && !buffer.content->refused;
-  NoteIfLast(turn, buffer);
+  NoteIfLast(turn, buffer, HowItGoes(turn, buffer));
   SetIndexed(buffer, std::nullopt);
   CountPromising(buffer, false);
   CountStaying(turn, buffer, false);
@@ -349,8 +350,8 @@ void DisplaceContent(Turn& turn, Buffer& buffer) {
   if (buffer.shard != nullptr) LeaveShard(turn, buffer);
 }
 
-void RefuseContent(Turn& turn, Buffer& buffer) {
-  NoteIfLast(turn, buffer);
+void RefuseContent(Turn& turn, Buffer& buffer, const LastHolder& last) {
+  NoteIfLast(turn, buffer, last);
   buffer.content->refused = true;
   Reindex(turn, buffer);
   DropSource(turn, *buffer.shard, buffer.address, /*was_whole=*/false);

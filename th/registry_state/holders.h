@@ -1,11 +1,11 @@
 // The holders of a shard, the candidates among them that readers may be given as sources, and who
 // fills from whom. This is the only code that gives a buffer content or takes it, or changes a
-// replica's phase or a shard's edges, so that the indices over them always agree. Whoever changes a
-// field of a Content on which candidacy depends calls Reindex.
+// replica's phase or a shard's edges, so that the indices over them always agree. Others may change
+// fields of a Content that is there; where candidacy depends on the field, they call Reindex.
 //
 // A holder is a candidate for new readers exactly when it is no streaming reader's, its stream is
-// up, its version is published, its replica holds or fills that version, its bytes agree with what
-// the version is known to hold, and it is complete or being filled.
+// up, its version is published, its replica holds or fills that version, its sums agree with the
+// version's, and it is complete or its replica is being filled.
 #ifndef TH_REGISTRY_STATE_HOLDERS_H_
 #define TH_REGISTRY_STATE_HOLDERS_H_
 
@@ -26,14 +26,15 @@ Shard& EnsureShard(Turn& turn, Version& version, const ShardKey& key);
 Shard* FindShard(Version& version, const ShardKey& key);
 ShardKey ShardKeyOf(const Buffer& buffer);
 
-// The version's label may name another version from here on. The version keeps it in its info,
-// which a published version must not (ClearLabel).
+// Frees the label for another version; the version's own info keeps it. Of a published version
+// ClearLabel takes it from the info too.
 void UnindexLabel(Version& version);
-// The published version has no label any more.
+// Frees the published version's label, and empties it.
 void ClearLabel(Version& version);
 
-// The published version takes its label from the version that has it, if any. That one has none any
-// more; where no worker has announced it since the restart and nothing needs it, it is forgotten.
+// The published version takes its label from the version that has it, if any. The version before
+// has none then; where no worker has announced it since the restart and nothing needs it, it is
+// forgotten.
 void ClaimLabel(Turn& turn, Version& version);
 
 // Forgets a version that no buffer holds, fills or has displaced.
@@ -51,17 +52,19 @@ void ClearContent(Turn& turn, Buffer& buffer);
 void DisplaceContent(Turn& turn, Buffer& buffer);
 // Forgets Buffer::displaced: its bytes are gone for good.
 void ForgetDisplaced(Buffer& buffer);
-// The operation that brought the content has ended well for the group: nothing else comes back.
+// The operation that brought the content has ended well for the group: the rank cannot come back to
+// what it displaced, which is forgotten.
 void CommitContent(Buffer& buffer);
-// The content is not what it is said to be, or no part of a whole replica any more: it stays there,
-// and is no source ever again. Readers lose it as a source (DropSource).
-void RefuseContent(Turn& turn, Buffer& buffer);
-// Ends what is known of a fill: the edges to its sources, its deadline.
+// The content differs from the version's, or is no part of a whole replica any more: it stays
+// there, and is no source ever again. Readers lose it as a source, without kLastHolderGrace.
+// `last` says what became of the last replica, should it be that.
+void RefuseContent(Turn& turn, Buffer& buffer, const LastHolder& last);
+// Forgets the fill: the edges to its sources, its two deadlines, its place among the waiting.
 void ClearFill(Turn& turn, Buffer& buffer);
 
 void SetPhase(Turn& turn, Replica& replica, ReplicaPhase phase,
               VersionSequence version = VersionSequence());
-// The replica's group copies `version` into its site; any reservation before it ends.
+// The replica's group copies `version` into its site; an earlier reservation ends.
 void Reserve(Turn& turn, Replica& replica, const SiteCopyReservation& reservation);
 // The reservation has lapsed or been fulfilled. Nothing happens where there is none.
 void EndReservation(Turn& turn, Replica& replica);
@@ -72,8 +75,7 @@ void InvalidateReplica(Turn& turn, Replica& replica);
 // candidates (suspicion, readers) depends on.
 void Reindex(Turn& turn, Buffer& buffer);
 void ReindexAll(Turn& turn, Worker& worker);
-// After a change of the worker's link: that counts in its own places among the candidates and in
-// those of the sources that its buffers have.
+// After a change of the worker's link: reindexes its buffers, and the sources that they read from.
 void ReindexAround(Turn& turn, Worker& worker);
 // Its place among the candidates, if it is one. `now` decides only whether it is suspected.
 CandidateKey KeyOf(const RegistryState& state, const Buffer& buffer, absl::Time now);
@@ -87,10 +89,10 @@ bool EveryShardOf(const Version& version, const std::string& form, Predicate is_
   const bool ended = it == version.shards.end() || it->first.form != form;
   return ended && it != first;
 }
-// True when each shard of the form has a holder that has all of it or is about to, also one that
-// may serve nobody now.
+// True when each shard of the form has a holder that has all of it, or whose replica is filling it;
+// whether it may serve anybody now does not matter.
 bool IsSomewhere(const Version& version, const std::string& form);
-// True when the root of its shard may come from who has it, while it is not known.
+// True when the worker that has this content may still send the root of its shard.
 bool MaySendRoot(const Content& content);
 // True when the shard's root is unknown and nobody is left who could tell it: no reader can
 // complete it.
@@ -99,9 +101,9 @@ bool IsUnsealable(const Shard& shard);
 // The edges of `reader` from here on. The caller has made sure that they close no cycle.
 void SetSources(Turn& turn, Shard& shard, const BufferAddress& reader,
                 std::vector<BufferAddress> sources);
-// How long a reader whose last source was whole, and is gone, may still say that it has everything:
-// it may have received its last segment just before. A reader that reports a failed source lacks
-// something: its grace is over.
+// How long a reader that has lost a whole source may still say that it has everything: it may have
+// received its last segment just before. Reporting a failed source ends the grace, because such a
+// reader lacks something (ReportSourceFailed).
 inline constexpr absl::Duration kLastHolderGrace = absl::Seconds(1);
 // Takes `source` from all its readers; those with a fill are assigned others at the end of the
 // turn. If the source was whole, they have kLastHolderGrace, in which the lack of any holder does
@@ -111,7 +113,7 @@ void DropSource(Turn& turn, Shard& shard, const BufferAddress& source, bool was_
 Buffer* HolderAt(const Shard& shard, const BufferAddress& address);
 // The holders that fill from `source`.
 std::vector<Buffer*> ReadersOf(const Shard& shard, const BufferAddress& source);
-// Between their workers, by topology alone.
+// Between their workers, by topology alone: another buffer of the same worker is no nearer here.
 Distance DistanceTo(const Buffer& reader, const Buffer& source);
 // None of an address that is no holder. Valid until its edges change.
 const std::vector<BufferAddress>& SourcesOf(const Shard& shard, const BufferAddress& reader);
@@ -137,7 +139,7 @@ std::vector<std::string> PlacesOf(const Location& location);
 inline constexpr absl::string_view kEverybody = "";
 // A further set beside the places: all complete candidates. They can feed any reader.
 inline constexpr absl::string_view kCompleteCandidates = "complete";
-// The place of the site; empty where that is unknown.
+// The place of the site; where that is unknown kEverybody, as for a fleet of one site.
 std::string SitePlaceOf(const Location& location);
 // A place that holds exactly the candidates within `farthest` of the reader: its host, its rack.
 struct NearPlace {

@@ -2,9 +2,9 @@
 // that it must keep stand beside its fields; CheckStateInvariants (invariants.h) checks them.
 //
 // Ownership is a tree: a model owns its versions and groups, a group its replicas, a worker its
-// buffers. A raw pointer leads from a child to its parent, which outlives it, or to a record whose
-// owner removes the pointer first (ClearContent before a buffer or shard goes, RemoveWorker before
-// a replica goes). Not thread-safe.
+// buffers. A raw pointer leads from a child to its parent, which outlives it, or to a record that
+// goes only after all pointers to it were cleared (ClearContent before a buffer or shard goes,
+// RemoveWorker before a replica goes). Not thread-safe.
 #ifndef TH_REGISTRY_STATE_STATE_H_
 #define TH_REGISTRY_STATE_STATE_H_
 
@@ -45,21 +45,25 @@ namespace th::registry {
 inline constexpr uint64_t kMaxQueuedOperations = 8;
 // Results of ended operations that a replica remembers for ranks that ask later.
 inline constexpr size_t kMaxResultsKept = 64;
-// Generations of groups that one epoch has room for; the epoch is their high half. Nobody comes
-// near it by counting, and half of the room is left to those that follow a false claim.
+// A group's generation has the epoch as its high half, and a counter below it. Counting comes
+// nowhere near this. A returning worker's claim is believed below it, so that a false one leaves
+// half of the counter's room to those that count on from it.
 inline constexpr uint64_t kGenerationsOfAnEpoch = uint64_t{1} << 31;
-// A rank whose call was lost when its group counted anew calls again within this time, if each rank
-// has a caller of its own. If one caller waits for all ranks, the rank cannot: the group then
-// counts anew once more.
+// A group counts anew when it begins a generation: its operations are numbered from 1 again. A rank
+// whose call was lost by that is expected to call again within this time, which it does if each
+// rank has a caller of its own. If one caller waits for all ranks, it cannot: the group then counts
+// anew once more.
 inline constexpr absl::Duration kCallsAgainWithin = absl::Seconds(1);
-// From the word that a group is to copy what it holds until some rank has registered the copy. The
-// ranks' own time for it is over then, unless their callers have given it more.
+// The server waits for so long, once it has said that a group is to copy what it holds, until the
+// first rank has registered its copy. The ranks' own time for it is over then, unless their callers
+// have given it more.
 inline constexpr absl::Duration kCopyAwaitedFor = kDefaultOffloadTimeout;
 // Failed sources that one fill remembers.
 inline constexpr size_t kMaxExclusions = 64;
 // Epochs of other states whose workers have come here, by which it is known who comes first.
 inline constexpr size_t kMaxForeignEpochs = 64;
-// Forms of one model whose readers' throughputs are compared; with one more all are forgotten.
+// Forms of one model whose readers' throughputs are compared; when one more comes, all are
+// forgotten.
 inline constexpr size_t kMaxFormsCompared = 64;
 
 struct Buffer;
@@ -75,25 +79,30 @@ using ReplicaId = StrongInt<struct ReplicaIdTag>;
 // ---------------------------------------------------------------------------------------------
 // Buffers and workers
 
-// The order in which sources are offered to the scheduler; see holders.h.
+// The order in which sources are offered to the scheduler, which is given a few of them (KeyOf in
+// holders.h): members are compared one after another, the least comes first.
 struct CandidateKey {
-  bool deprioritized = false;  // its worker leaves, or its chain is at the limit (IsDeprioritized)
-  bool suspected = false;
-  uint32_t readers = 0;  // that keep their place: ReadersThatKeepTheirPlace in uplinks.h
+  // Its worker leaves, or its chain is too long (IsDeprioritized in scheduler.h); how many readers
+  // it has does not count here.
+  bool deprioritized = false;
+  bool suspected = false;  // IsSuspected below
+  // The readers that would not make way for a faster one: ReadersThatKeepTheirPlace in uplinks.h.
+  uint32_t readers = 0;
   bool publisher = false;
   BufferAddress buffer;
-  bool complete = false;  // of no weight in the order: the address before it differs
+  bool complete = false;  // decides nothing: no two have one `buffer`
   friend auto operator<=>(const CandidateKey&, const CandidateKey&) = default;
 };
 
-// The part of a version that a buffer has. Its sums agree with what the version is known to hold,
-// or not:
+// The part of a version that a buffer has. Whether its checksums were compared with the version's,
+// and with which result:
 //
 //   agreed  replica_agreed  refused
-//   yes     yes             no       received, first published, or compared in every rank: a source
-//   no      no              no       of a further publisher, its sums are not known: no source yet
-//   yes     no              no       of a further publisher, another rank's are not: no source yet
-//   any     any             yes      it or its replica differs: no source ever again
+//   yes     yes             no       received, first published, or equal in every rank: a source
+//   no      no              no       of a further publisher, its own are not known: no source yet
+//   yes     no              no       of a further publisher, another rank's are not known yet
+//   any     any             yes      it or its replica differs, or its publication is lost: no
+//                                    source ever again
 struct Content {
   VersionSequence version;
   bool complete = false;
@@ -120,8 +129,8 @@ struct Exclusion {
   BufferGeneration generation;  // a source that has moved on to another generation is a new source
   SourceFailure failure = SourceFailure::kClosed;
   bool slow = false;      // it did not fail: the reader left it
-  uint32_t tries = 0;     // since the reader last got on
-  uint32_t wrong = 0;     // of them, for wrong bytes: those stay spent
+  uint32_t tries = 0;     // since the reader's last progress
+  uint32_t wrong = 0;     // of them, for wrong bytes: progress does not reset these
   uint64_t received = 0;  // segments that the reader had at the last one
   absl::Time retry_at = absl::InfiniteFuture();
   std::string detail;
@@ -136,12 +145,13 @@ struct FillThroughput {
     Throughput throughput;
   };
   absl::Time reported_at = absl::InfinitePast();
-  // From all its sources: at most what it receives, and what it can give on of that.
+  // From all its sources, in bytes a second: an upper bound of what it receives, and how much of
+  // that its own readers can get.
   double most = 0;
   double passing = 0;
   std::vector<OfSource> sources;                   // at most kMaxThroughputsReported
   absl::Time recheck_at = absl::InfiniteFuture();  // its deadline in RegistryState::deadlines
-  // The last source that it left for being slow.
+  // The last source that it left for being slow, when, and its own throughput then.
   absl::Time left_at = absl::InfinitePast();
   BufferAddress left;
   double throughput_then = 0;
@@ -176,15 +186,15 @@ struct Buffer {
   uint64_t snapshot_bytes = 0;  // of its last publication
   StallByPhase stall{};         // that its rank had, as in the model's totals
   OperationNumber last_started;
-  // The last unpublish whose drain this rank finishes by itself, as the operation is over: it
-  // failed here, or ended in an earlier epoch.
+  // The last unpublish whose drain this rank finishes by itself, because the operation is over
+  // already: it failed here, or ended in an earlier epoch.
   OperationNumber last_drained_alone;
-  // Set when an operation expires without this rank, or a call of the rank is none of its group's
-  // operations, until the rank comes to one in time: its last_started when the last one expired, or
-  // at that call.
+  // Set while the group goes on without this rank: an operation has expired without it, or it has
+  // called what is none of its group's operations. The value is its last_started at that moment.
+  // Reset when it comes to an operation in time.
   std::optional<OperationNumber> missed_since;
-  // A call of this rank was refused, because the group had counted anew before it came: until the
-  // rank calls again, what the others call is not what it has called.
+  // A call of this rank was refused, because the group had counted anew before it came. Until the
+  // rank calls again, equal numbers do not mean the same call.
   bool lost_call = false;
   bool registration_owed = false;  // BufferRegistered follows when the layout is here
   std::optional<Content> content;
@@ -196,10 +206,11 @@ struct Buffer {
   std::unique_ptr<Fill> fill;  // apart: most buffers are idle, and there are as many as workers
   // The holders of the shard that it fills from: edges of the graph of fills, which has no cycle.
   std::vector<BufferAddress> sources;
-  // False for sources that were announced after a restart, until the operation is sent again.
+  // True while the worker is known to pull from `sources`. False when they were announced after a
+  // restart, until the operation is sent again; when one of them is dropped; and without a fill.
   bool sources_confirmed = false;
-  bool drained_while_away =
-      false;  // came back without what it held: an unpublish may be on its way
+  // The worker came back without what it held: its unpublish may still arrive.
+  bool drained_while_away = false;
   std::optional<CandidateKey> indexed;  // its place in shard->candidates; none: it is no candidate
   // Which counts of its shard this buffer is in now.
   bool counted_promising = false;  // complete_promising
@@ -209,14 +220,15 @@ struct Buffer {
   bool counted_lasting = false;    // likewise `lasting`
 };
 
-// This is noted of a worker that has the whole shard, where none of the readers right below it does
-// better than the first of them: whether the worker's uplink or that reader's link is the limit.
+// The search for the reader that gets most right below a worker that has the whole shard. Where
+// none of its readers does better than the first, either the worker's uplink or that reader's link
+// is the limit: a trial puts another reader in the first one's place, to learn which.
 // TryAnother in th/reference_registry/link_order.h uses it.
 struct FirstReader {
   VersionSequence version;               // the last for which something was noted
   absl::Time at = absl::InfinitePast();  // of the last trial's end
-  uint32_t trials = 0;                   // in turn, in which another got no more in its place
-  double best = 0;  // what one is known to get there, in bytes a second; 0: not known
+  uint32_t trials = 0;                   // one after another, in which the other reader got no more
+  double best = 0;  // the most that a reader is known to get there, in bytes a second; 0: unknown
 };
 
 struct Worker {
@@ -231,10 +243,11 @@ struct Worker {
   absl::Time last_heard;
   absl::Time heard_again_at = absl::InfinitePast();  // its last silence ended
   absl::Time lease_at;                               // its kLease entry in RegistryState::deadlines
-  absl::Time suspected_until = absl::InfinitePast();    // a reader reported one of its buffers
-  absl::Time slow_until = absl::InfinitePast();         // a reader left it for being slow
-  absl::Time slow_reader_until = absl::InfinitePast();  // it was no better off with another source
-  LinkRate link;                                        // of what it receives
+  absl::Time suspected_until = absl::InfinitePast();  // a reader reported one of its buffers
+  absl::Time slow_until = absl::InfinitePast();       // a reader left it for being slow
+  // Until then its own link is blamed: it was as slow with another source.
+  absl::Time slow_reader_until = absl::InfinitePast();
+  LinkRate link;  // of what it receives
   // The last reader that stepped aside below this worker, which may have been the one to blame.
   BufferAddress doubted_by;
   absl::Time doubted_at = absl::InfinitePast();
@@ -259,10 +272,8 @@ struct Worker {
 //   idle        nothing that others could read (a failed or unfinished content may still be there)
 //   publishing  some ranks have asked to publish
 //   holding     every rank holds `version`; during recovery, every rank that has come back
-//   filling     an update to `version` is under way
+//   filling     an update to `version` is under way, also while it drains the buffers
 //   draining    an unpublish is under way, or the server has released a host copy
-//
-// While an update drains its buffers the phase is `filling`.
 enum class ReplicaPhase : uint8_t {
   kIdle = 1,
   kPublishing = 2,
@@ -303,15 +314,15 @@ struct Replica {
       reservation;  // its `until` is a deadline in RegistryState::deadlines
   // The copy that its last result asks for has to be registered by then; past: none is awaited.
   absl::Time copy_awaited_until = absl::InfinitePast();
-  uint32_t copies_unused = 0;  // that it was told to make since it last moved
+  uint32_t copies_unused = 0;  // how often it was to make a copy since it last moved
   std::string staged_for;      // kStaged: the group's buffer that is to move to what this one holds
   // Why its ranks passed over transports in the last update that moved, and in those since, each
-  // reason once: what events have told.
+  // reason once. Events have these already, and say none again.
   std::vector<PassedOver> passed_over_reported;
   std::map<Rank, Buffer*> buffers;
   ReplicaPhase phase = ReplicaPhase::kIdle;
   VersionSequence version;  // meaningless when idle
-  // The publication that ended when a rank was gone, until the ranks publish again. A rank that
+  // The publication that ended because a rank was gone, until the ranks publish again. A rank that
   // comes back with it has not heard of its end.
   VersionSequence publication_lost;
   OperationNumber finished;  // every operation up to it has ended
@@ -332,7 +343,7 @@ struct Group {
   std::map<Rank, Worker*> members;
   std::set<Rank> seen;   // ranks that were ever members of this group
   bool adopted = false;  // some member lived in an earlier epoch of the server
-  // The generation is one of another state, of this epoch; 0: it is this state's own.
+  // The epoch of another server's state, by which the generation is numbered; 0: by this one's.
   EpochId counts_as_in;
   std::map<std::string, Replica> replicas;  // by buffer name
   // For people alone: the version that its ranks came to last, by a publish or an update, and when
@@ -354,7 +365,7 @@ struct ShardKey {
 struct SiteShare {
   uint32_t whole = 0;  // candidates that hold all of it, and whose workers do not leave
   uint32_t lasting =
-      0;  // of those, in replicas that hold the version, no copies, not on spot workers
+      0;  // of those, in replicas that hold the version, of no temporary role, not on spot workers
 };
 
 // One distinct shard of a version in one form: its holders, and who fills from whom.
@@ -381,8 +392,9 @@ struct Shard {
   // Holders that are complete, and are sources or will be once their stream is up and their
   // checksums agree.
   uint32_t complete_promising = 0;
-  // The number that counts for retention: those in replicas that hold it whole, neither on spot
-  // workers nor on such that leave.
+  // The number that counts for retention: complete candidates (holders.h: the stream is up, the
+  // sums agree) in replicas whose phase is holding, no staged copies, neither on spot workers nor
+  // on such that leave. A stream that breaks takes its holder out.
   uint32_t complete_staying = 0;
   // Holders that published it here, or have told what they summed: from whom its root may come
   // while it has none.
@@ -409,7 +421,7 @@ struct Version {
   VersionInfo info;
   std::weak_ptr<const Attributes> kept_attributes;  // info's, where a KeptResult has them
   VersionPhase phase = VersionPhase::kPublishing;
-  // False: known only as the durable high-water mark; nobody has announced it in this epoch.
+  // False: nobody has announced it in this epoch; it is known as the durable high-water mark alone.
   bool announced = true;
   // Published in an earlier epoch: shards that nobody has announced yet may be missing below.
   bool from_earlier_epoch = false;
@@ -425,7 +437,8 @@ struct Model {
   // high_water is at or above every published version. After a change of its pins: ExpectExpiry.
   DurableModel durable;
   absl::Time pins_expire_at = absl::InfiniteFuture();  // its entry in RegistryState::pin_expiries
-  uint32_t next_version_number = 1;                    // of this epoch; also when its publish fails
+  // In this epoch. A publish that fails has used its number up.
+  uint32_t next_version_number = 1;
   std::map<VersionSequence, Version> versions;
   uint64_t attribute_bytes = 0;  // MemoryOf those of all versions
   // How many operations that have begun are about a version: their ends look it up. No entry is 0.
@@ -441,7 +454,7 @@ struct Model {
   absl::btree_set<ReplicaId>
       host_copies;  // exactly its groups' replicas for which IsHostCopy(role)
   // Their first pending operation has not begun: it waits for room for a copy of what is retained,
-  // until the group's site copies have gone. Exactly those that were evaluated so last.
+  // until the group's site copies have gone. The set is as the last evaluation found them.
   absl::btree_set<ReplicaId> waiting_for_room;
   // By idempotency key. A version in it is without attributes: those are the version's own.
   absl::flat_hash_map<std::string, CommandFinished> commands;
@@ -517,7 +530,8 @@ struct RegistryState {
   uint64_t layout_bytes = 0;  // the encoded size of those that are here; at most max_layout_bytes
 
   // One lease a worker; one entry a pending operation, a reservation of a site copy, a fill with a
-  // retry, a fill whose throughput is looked at again; the two of a restart; and forgets_at.
+  // retry, a fill whose throughput is looked at again; kRecoveryWindow and kAdoption after a
+  // restart; and forgets_at.
   absl::btree_set<Deadline> deadlines;
   // When the first pin of each model ends, of those that do.
   std::set<std::pair<absl::Time, ModelKey>> pin_expiries;
@@ -539,7 +553,7 @@ Replica* FindReplica(const RegistryState& state, ReplicaId replica);
 Model* FindModel(RegistryState& state, const ModelKey& key);
 const Model* FindModel(const RegistryState& state, const ModelKey& key);
 Model& EnsureModel(RegistryState& state, const ModelKey& key);
-// The model's pins have changed: the state knows when the first of them ends.
+// Call after a change of the model's pins: notes when the first of them ends.
 void ExpectExpiry(RegistryState& state, Model& model);
 // Whatever comes back under its key gives higher sequences.
 void ForgetModel(RegistryState& state, const Model& model);
@@ -549,8 +563,8 @@ const ShardLayout* FindLayoutOf(const RegistryState& state, const Digest& digest
 // Erases the record of a layout that neither a buffer nor a shard has.
 void ForgetLayout(RegistryState& state, const Digest& digest);
 
-// True when readers take it after all others of its distance for what other readers reported of it.
-// Silent workers come as late: the scheduler's `suspected` means both.
+// True while what readers reported of the worker counts: a source of the same distance that is not
+// suspected is preferred. The scheduler's `suspected` means this or IsSilent.
 bool IsSuspected(const Worker& worker, absl::Time now);
 // Not heard for longer than a worker that runs is silent.
 bool IsSilent(const RegistryState& state, const Worker& worker, absl::Time now);
@@ -573,7 +587,9 @@ std::string FormSuffix(const std::string& form);
 inline bool MayRetain(const DurableModel& durable) {
   return durable.keep_latest > 0 || !durable.keep_latest_of_form.empty() || !durable.pins.empty();
 }
-// True when a roll-back withdrew a version of this lineage and place.
+// True when no version of this number and lineage is valid: a roll-back withdrew it, or it is above
+// the high-water mark, so that it was never published or was withdrawn by a roll-back that is
+// forgotten.
 bool WasWithdrawn(const Model& model, VersionSequence version, Lineage lineage);
 // True when it is what the latest roll-back went to, or was published since.
 bool IsOfPresentLineage(const DurableModel& durable, const VersionInfo& version);

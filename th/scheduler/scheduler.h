@@ -4,38 +4,41 @@
 //   FillPaths paths(graph, demand.reader);
 //   std::vector<SchedulerChoice> choices = Schedule(snapshot, demand, limits, paths);
 //
-// Candidates are compared by what is noted of them; only who would be taken is followed up through
-// the graph, and where it cannot feed the reader the next one is. That is one or two of them, while
-// the chains above all of them are most of a large fleet's.
+// Candidates are compared by what is noted of them. Only who would be taken is followed up through
+// the graph, and where it cannot feed the reader, the next one is: one or two of them. To follow
+// all would be to walk most of a large fleet's graph.
 //
 // The rules of SchedulerPolicy::kNearest, in order; the first two are those of every policy:
 //  1. Never a cycle: a source that (transitively) fills from the reader is out. The graph is per
-//     (version, shard), an upper bound of the graph per segment.
+//     (version, shard). It does not say which segments flow, so it forbids more than it need.
 //  2. Excluded holders are out. So is a partial holder that nothing feeds: no path leads from it up
-//     to a complete holder, whether that one is a candidate or not.
+//     to a complete holder, candidate or not, or to a source that has not come back yet since a
+//     restart (fill_paths.h).
 // The candidates that are left are compared by one property after another, in this order: leaving,
 // other site, at a limit, slower link, distance, suspected, load, publisher, unproved, chain,
 // address.
-//  3. Holders whose workers leave lose against all others. Then those of another site: a reader
-//     crosses over only if nobody in its own site can feed it and stays, so that a version comes
-//     into a site once, by the first that asks there. Then those at a limit
-//     (max_readers_per_source, max_chain), but for another buffer of the reader's own worker.
-//  4. Then those behind a slower link than the reader's, but for those of the reader's own host:
-//     whoever stands below one gets no more than it does. So a chain goes from fast links to slow
-//     ones, and slow readers end it. Then near before far (topology distance); another buffer of
+//  3. Holders whose workers leave lose against all others. Then those of another site lose: a
+//     reader crosses over only if nobody in its own site can feed it and stays, so that a version
+//     comes into a site once, by the first that asks there. Then those at a limit lose
+//     (max_readers_per_source, max_chain); another buffer of the reader's own worker has no limit.
+//  4. Then those behind a slower link than the reader's lose, except on the reader's own host: a
+//     reader gets no more than its source receives. So a chain goes from fast links to slow ones,
+//     and slow readers are at its end. Then near before far (topology distance); another buffer of
 //     the reader's own worker is nearest.
-//  5. Then those that are `suspected`: reported by a reader, left for being slow, or silent. Then
-//     less loaded before more loaded: the load is what is outstanding on the holder's uplink, in
-//     quarters of the shard, rounded up. Less than that is no difference: what readers lack is
-//     known as of their last report.
+//  5. Then those that are `suspected` lose: reported by a reader, left for being slow, or silent.
+//     Then less loaded before more loaded. The load is what is outstanding on the holder's uplink,
+//     as a number of quarters of the shard, rounded up (of one byte, where the shard's size is not
+//     known): what readers lack is known as of their last report, so that a finer number would say
+//     no more.
 //  6. Then a rollout before the publisher: a relay costs the trainer nothing. Then one that has
-//     proved itself: a partial holder should have one reader until it has a quarter of the shard,
-//     two until it has half, and then as many as a complete one.
+//     proved itself before one that has not: a partial holder is preferred while it has no reader
+//     until it has a quarter of the shard, fewer than two until it has half, and then as a complete
+//     one.
 //  7. Then shorter chains, and last the lower address: deterministic.
 //  8. Further sources (max_sources in all) only where each adds an uplink that nobody uses:
-//     complete, with nothing left to send (readers that stand do not count), on a known host other
+//     complete, with nothing left to send (stalled readers do not count), on a known host other
 //     than the reader's and those chosen before, no farther than the first; neither suspected,
-//     leaving nor at a limit, and not the publisher beside a relay.
+//     leaving nor at a limit, and not the publisher where the first is a relay.
 #ifndef TH_SCHEDULER_SCHEDULER_H_
 #define TH_SCHEDULER_SCHEDULER_H_
 
@@ -53,7 +56,7 @@
 namespace th {
 
 // One buffer that holds or fills the wanted shard of the wanted version in the wanted form, and may
-// be given to readers: connected, not draining, its group not invalidated.
+// be given to readers: connected, not draining, its replica not invalidated.
 struct SchedulerHolder {
   BufferAddress buffer;
   const Location* location = nullptr;  // outlives the snapshot
@@ -63,16 +66,16 @@ struct SchedulerHolder {
   bool leaving = false;    // its worker has a notice
   uint64_t segments_held = 0;
   uint64_t segments = 0;  // of the shard; 0: not known
-  // Assigned to it now. Those behind a slower link than the demand's reader count neither here nor
-  // in what is outstanding: they make way for a faster one.
+  // The readers that are assigned to it now. Those behind a slower link than the demand's reader
+  // count neither here nor in what is outstanding: they make way for a faster one.
   uint32_t readers = 0;
-  // The bytes that its worker's uplink has still to send to readers that get on.
+  // The bytes that its worker's uplink has still to send to readers that make progress.
   uint64_t outstanding_bytes = 0;
   std::optional<double> link_limit;  // see LinkRate
-  // Hops up to a complete holder, as noted when its sources were assigned. Since then one above it
-  // may have moved to the end of another chain: a note that is too short is found out before it is
-  // taken. Or one above it has completed: a note that is too long makes it come later than it need
-  // (rules 3 and 7), until it completes itself, which at the end of a chain is soon after.
+  // Hops up to a complete holder, as noted when its sources were assigned. The graph may have
+  // changed since. A note that is too short, where one above has moved to the end of another chain,
+  // is found out before the holder is taken. One that is too long, where one above has completed,
+  // ranks it later than it need be (rules 3 and 7), until it completes itself soon after.
   uint32_t chain = 0;
 };
 
@@ -84,17 +87,19 @@ struct SchedulerDemand {
   BufferAddress reader;
   Location location;
   uint64_t bytes = 0;                   // of the shard; 0: not known
-  std::vector<BufferAddress> excluded;  // failed this fill before
+  std::vector<BufferAddress> excluded;  // have failed this reader during this fill, or were left
   std::optional<double> link_limit;     // see LinkRate
 };
 
-// How a source is chosen. All but the first are models of how others move weights, to compare with;
-// they look at neither distance nor limits, and give one source.
+// How a source is chosen. All but the first imitate how other systems move weights, to compare
+// with; they look at neither distance nor limits, and give one source.
 enum class SchedulerPolicy : uint8_t {
   kNearest = 1,  // the rules above
   kDirect = 2,   // the publisher and nobody else: point to point
-  kChain = 3,    // the end of the longest chain, wherever it is: a static ring of all members
-  kRandom = 4,   // anybody who could serve
+  // The end of the longest chain, wherever it is: a static ring of all members. Suspected ones come
+  // last, and those with fewer readers first.
+  kChain = 3,
+  kRandom = 4,  // anybody who could serve
 };
 
 // "nearest", "direct", "chain", "random".
@@ -105,24 +110,25 @@ absl::StatusOr<SchedulerPolicy> ParseSchedulerPolicy(absl::string_view name);
 struct SchedulerLimits {
   SchedulerPolicy policy = SchedulerPolicy::kNearest;
   uint32_t max_sources = 2;             // at once for one reader
-  uint32_t max_readers_per_source = 4;  // beyond it a source is at its limit: rule 3
-  // Hops; beyond it a source is at its limit. A hop costs the end of the chain
-  // one segment, a second chain from the same uplink costs everybody half the rate: a long chain is
-  // the better one while the shard has more segments than it has hops.
+  uint32_t max_readers_per_source = 4;  // with so many a source is at its limit: rule 3
+  // A source that is so many hops below a complete holder is at its limit. A hop delays the end of
+  // the chain by the time of one segment, and a second chain from the same uplink halves
+  // everybody's rate: a long chain is the better one while the shard has more segments than it has
+  // hops.
   uint32_t max_chain = 64;
 };
 
 struct SchedulerChoice {
   BufferAddress source;
   Distance distance = Distance::kSameSite;
-  bool at_limit = false;  // it is at a limit or leaves: no better source was left (rule 3)
+  bool at_limit = false;  // it is at a limit or leaves: nothing of its site was better (rule 3)
   bool slower = false;    // rule 4
   uint32_t chain = 0;     // hops from it up to a complete holder
   friend bool operator==(const SchedulerChoice&, const SchedulerChoice&) = default;
 };
 
-// True when a holder, `chain` hops below a complete one, is taken only when there is no other (rule
-// 3) or, under kDirect, not at all: it should be the last to be put into a snapshot.
+// True when a holder, `chain` hops below a complete one, is at the limit of chains (rule 3) or,
+// under kDirect, is not taken at all: it should be the last to be put into a snapshot.
 bool IsDeprioritized(const SchedulerLimits& limits, bool publisher, uint32_t chain);
 
 // Rule 6: how many readers `holder` should have, by what it has proved.

@@ -309,7 +309,8 @@ absl::StatusOr<std::string> Follower::Save(const VersionInfo& version) {
 }
 
 bool Follower::WasWithdrawn(VersionSequence version) const {
-  return absl::IsFailedPrecondition(controller_->Resolve(version, kListTimeout).status());
+  return readers_->connected() &&
+         absl::IsFailedPrecondition(controller_->Resolve(version, kListTimeout).status());
 }
 
 absl::StatusOr<std::string> Follower::SaveUnlessFull(const VersionInfo& version) {

@@ -114,8 +114,10 @@ std::vector<VersionFolders::Folder> VersionFolders::OursBut(const std::string& c
 std::vector<std::string> VersionFolders::RemoveOlder(size_t keep,
                                                      const std::string& current) const {
   size_t left = std::max<size_t>(keep, 1) - (current.empty() ? 0 : 1);
+  std::vector<Folder> ours = OursBut(current);
+  if (ours.size() <= left) return {};
   std::vector<Folder> withdrawn, older;
-  for (Folder& folder : OursBut(current)) {
+  for (Folder& folder : ours) {
     if (left == 0) {
       older.push_back(std::move(folder));
     } else if (is_withdrawn_(folder.sequence)) {

@@ -431,6 +431,16 @@ TEST_F(PublishTest, TheNextUnpublishTellsOfALostPublicationAndKeepsTheNumbersAli
   EXPECT_THAT(Unpublish(), StatusIs(absl::StatusCode::kFailedPrecondition));
 }
 
+TEST_F(PublishTest, AnUnpublishTellsOfALostPublicationWhateverTheServerSays) {
+  worker.PublishNamed(buffer, kFirst, kStep1);
+  worker.Say(PublicationRefused{buffer, kStep1.sequence, absl::UnavailableError("a rank is gone")});
+  ASSERT_OK(Unpublish());
+  worker.Finish({buffer, kSecond}, OperationKind::kUnpublish,
+                absl::FailedPreconditionError("it is not published"));
+  EXPECT_THAT(TheDone().status,
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("PUBLICATION_LOST")));
+}
+
 TEST_F(PublishTest, ARefusalOfAnotherVersionIsIgnored) {
   worker.PublishNamed(buffer, kFirst, kStep1);
   worker.Say(PublicationRefused{buffer, kStep2.sequence, absl::AbortedError("rolled back")});

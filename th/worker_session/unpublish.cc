@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "th/status/status_macros.h"
@@ -117,14 +118,12 @@ void ConcludeWithoutServer(Buffer& buffer, Operation& operation) {
   Conclude(operation, {.status = absl::OkStatus(), .version = operation.unpublish().took_away});
 }
 
-// A lost publication is told by the unpublish that ends it.
+// A lost publication is told by the unpublish that ends it, whatever the server says of that: it
+// may wait in vain for the rank that is gone.
 void ReportLost(Buffer& buffer, Operation& operation) {
   if (!buffer.lost.has_value()) return;
-  if (operation.verdict->status.ok()) {
-    operation.verdict->status = *buffer.lost;
-    operation.verdict->code = ErrorCode::kPublicationLost;
-  }
-  buffer.lost.reset();
+  operation.verdict->status = *std::exchange(buffer.lost, std::nullopt);
+  operation.verdict->code = ErrorCode::kPublicationLost;
 }
 
 }  // namespace

@@ -25,7 +25,8 @@ absl::Status CanUpdate(const State& state, const Buffer& buffer, const UpdateReq
   return absl::OkStatus();
 }
 
-// Two servers of one epoch, the state of one of which was lost, may give a number twice.
+// Two servers of one epoch, the state of one of which was lost, may give a number twice: the label
+// is compared too.
 bool IsNumberedAndLabelledAs(const VersionInfo& a, const VersionInfo& b) {
   return a.sequence == b.sequence && a.label == b.label;
 }
@@ -41,7 +42,7 @@ void SendReady(State& state, const Buffer& buffer, const Operation& operation, a
 }
 
 // Nothing to move: this rank has the version from before.
-void Hold(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
+void ReportThereAlready(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
   operation.update().phase = UpdatePhase::kHolding;
   operation.update().done_at = now;
   SendReady(state, buffer, operation, now);
@@ -70,7 +71,7 @@ void TryBeginDrain(Buffer& buffer, Operation& operation, absl::Time now) {
   update.phase = UpdatePhase::kDraining;
 }
 
-// A fill of the version that was left unfinished goes on with what was checked.
+// Where an earlier fill of the same version was left unfinished, its checked segments are kept.
 void BeginFill(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
   UpdateOperation& update = operation.update();
   const bool resumes =
@@ -106,12 +107,12 @@ void EmptyStreamingBuffer(Buffer& buffer) {
   buffer.held.Clear();
 }
 
-// The buffer was the update's to fill, and it ends without a result, maybe before a fill was
-// ordered (the drain has ended, and with it the update): the contract says what the buffer is now.
+// The update owned the buffer and ends without a result, maybe before StartFill, where it ended
+// during the drain: the contract says what the buffer is now.
 void GiveUpFilling(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
   BeforeUpdate& before = operation.update().before;
   (void)buffer.contract.FillFailed();  // cannot fail: the state is filling
-  // Before anything is served again: readers of what is not coming would take it for that.
+  // First those are cut who read the version that does not come: they would take old bytes for it.
   std::vector<TransferId> to_cut = buffer.contract.Advance(now).to_cut;
   if (!to_cut.empty()) state.Emit(CutReaders{buffer.id, std::move(to_cut)});
   if (!operation.update().wrote) {
@@ -120,7 +121,8 @@ void GiveUpFilling(State& state, Buffer& buffer, Operation& operation, absl::Tim
     buffer.group_committed = before.group_committed;
     buffer.root = before.root;
     buffer.held = before.held;
-    // The fill has stopped what was summing: it goes on, or the publisher's readers never complete.
+    // The fill has stopped the summing of the old content: without its sums, which begin again
+    // here, the publisher's readers never complete.
     const bool named = buffer.contract.state() == BufferState::kPublished &&
                        buffer.version.sequence != VersionSequence();
     if (named && buffer.publisher && !buffer.root.has_value()) {
@@ -271,7 +273,7 @@ void ResolveUpdate(State& state, Buffer& buffer, Operation& operation,
     if (IsNumberedAndLabelledAs(*update.resolved, resolved.version)) {
       if (resolved.root) LearnRoot(state, buffer, resolved.version.sequence, *resolved.root);
       if (resolved.receipt) KeepReceipt(buffer, resolved.version.sequence, *resolved.receipt);
-      // Reports from before it had begun there were refused.
+      // The server refused what was reported before it had begun the operation.
       return ResendUpdate(state, buffer, operation, now);
     }
     Conclude(operation, {.status = absl::AbortedError(absl::StrCat(
@@ -288,7 +290,7 @@ void ResolveUpdate(State& state, Buffer& buffer, Operation& operation,
   if (resolved.receipt) KeepReceipt(buffer, resolved.version.sequence, *resolved.receipt);
   update.resolved_at = now;
   if (HoldsPublished(buffer, resolved.version)) {
-    Hold(state, buffer, operation, now);
+    ReportThereAlready(state, buffer, operation, now);
   } else {
     update.phase = UpdatePhase::kBeginning;
   }

@@ -4,10 +4,15 @@
 //   asked ─(OperationResolved)─► beginning ─► draining ─(drained)─► filling ─(FillCompleted)─►
 //     │                                                                             shard done
 //     └─(this rank has it already)─► holding
-//   any of them ─(OperationFinished, or a failure here)─► ended. Nothing is written any more when
-//   the caller hears the result: a failed one goes from filling or shard done through stopping,
-//   one that moved ends from shard done or holding, and one that drains ends when the drain has.
-//   (EndStreamingUpdate waits for nothing.)
+//   any of them ─(OperationFinished, or a failure here)─► ended
+//
+// Nothing is written any more when the caller hears the result:
+//   - an update that fails in filling or shard done goes through stopping, until the fill has
+//   ended;
+//   - one that moved ends from shard done or holding;
+//   - one that fails in draining ends when the drain has.
+// Two waits are left out: EndStreamingUpdate answers at once, and so does a buffer that is
+// unregistered (StopFillOf); there the driver keeps the memory until its fill has ended.
 //
 // The *verdict* is how the update ended, known before the buffer has come to rest; with both, the
 // caller is answered.
@@ -20,18 +25,19 @@
 
 namespace th::session {
 
-// "draining": for errors and logs.
+// The name for errors and logs, like "draining".
 absl::string_view UpdatePhaseName(UpdatePhase phase);
 
 // Asks the server for the version; an error leaves the buffer as it is.
 absl::Status BeginUpdate(State& state, Buffer& buffer, CallId call, UpdateRequest request,
                          absl::Time now);
-// Ends a streaming reader's update, if one is under way, with `why` unless it has a verdict, and
-// without waiting for the fill to stop: the driver ends that by itself.
+// Ends a streaming reader's update, if one is under way, without waiting for its fill to stop: the
+// driver stops that by itself. The verdict is `why`, which may be OK, unless it has one already.
 void EndStreamingUpdate(State& state, Buffer& buffer, const absl::Status& why, absl::Time now);
-// For a buffer that goes: nobody waits for FillStopped.
+// Call before a buffer is unregistered: stops its fill. Nobody waits for FillStopped.
 void StopFillOf(State& state, const Buffer& buffer, const Operation& operation);
-// Takes every step that the state allows now; UpdatePhase in session_state.h names them.
+// Takes the steps of the update that the state allows now; UpdatePhase in session_state.h names
+// them. The buffer's drain itself is advanced by Pump (operations.h).
 void PumpUpdate(State& state, Buffer& buffer, Operation& operation, absl::Time now);
 
 // The server's word on which version the update is to. It is ignored after the verdict. A second
@@ -43,22 +49,23 @@ void ResolveUpdate(State& state, Buffer& buffer, Operation& operation,
 // AssignUpdate, and for a copy that fills while no server is there.
 void PullFrom(State& state, Buffer& buffer, Operation& operation, const AssignSources& assigned,
               absl::Time now);
-// The server's assignment; kept until the buffer is drained, the last one that comes. Once the
-// buffer fills, one that is not newer than the present one is ignored; so is one for another
+// The server's assignment. Until the buffer has drained the newest is kept, and it is followed from
+// then on. One that is not newer than the newest that came is ignored; so is one for another
 // version, and one that comes before the resolution or when nothing is to be filled any more.
 void AssignUpdate(State& state, Buffer& buffer, Operation& operation, const AssignSources& assigned,
                   absl::Time now);
-// The version is sealed: what its fill must come to.
+// The version is sealed: notes the root that the fill must match.
 void LearnRoot(State& state, Buffer& buffer, VersionSequence version, const Digest& root);
-// Keeps the receipt where the buffer has that version, published or received, or moves to it.
+// Keeps the receipt where the buffer has that version, published or received, or its update goes to
+// it.
 void LearnReceipt(Buffer& buffer, VersionSequence version, const RootReceipt& receipt);
-// The meaning of the server's result for this rank: an outcome that its own phase contradicts is an
-// error.
+// The meaning of the server's result for this rank. A result that is no answer to what was asked,
+// or that this rank's own phase contradicts, is an error.
 Verdict JudgeFinishedUpdate(const State& state, const Buffer& buffer, const Operation& operation,
                             const OperationFinished& finished);
 
-// The server's answer to `operation` is that each rank copies the version to seed its site: noted
-// in State::site_copies_wanted. Call before the operation is concluded.
+// Notes in State::site_copies_wanted that the server wants each rank to copy the version, to seed
+// its site. Call only where `answer` says so, before the operation is concluded.
 void WantSiteCopy(State& state, const Operation& operation, const OperationFinished& answer);
 
 // Says again to the server how far this update is, after a join.
