@@ -7,12 +7,11 @@
 //   any of them ─(OperationFinished, or a failure here)─► ended
 //
 // Nothing is written any more when the caller hears the result:
-//   - an update that fails in filling or shard done goes through stopping, until the fill has
-//   ended;
-//   - one that moved ends from shard done or holding;
-//   - one that fails in draining ends when the drain has.
-// Two waits are left out: EndStreamingUpdate answers at once, and so does a buffer that is
-// unregistered (StopFillOf); there the driver keeps the memory until its fill has ended.
+//   an update that fails in filling or shard done goes through stopping, until its fill has ended;
+//   one that moved ends from shard done or holding;
+//   one that fails in draining ends when the drain has.
+// Two answers come before that: of EndStreamingUpdate, and of an update whose buffer is
+// unregistered (StopFillOf). There the driver waits for the fill before it gives the memory back.
 //
 // The *verdict* is how the update ended, known before the buffer has come to rest; with both, the
 // caller is answered.
