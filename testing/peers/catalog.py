@@ -6,12 +6,13 @@ from testing.peers import mooncake
 from testing.peers import nixl
 from testing.peers import process_vm_readv
 from testing.peers import ray_store
+from testing.peers import tensorhub_python
 from testing.peers import torchstore
 from testing.peers import ucx
 
 # In the order of the tables.
-PEERS = (memcpy.PEER, process_vm_readv.PEER, iperf3.PEER, gloo.PEER, ucx.PEER, nixl.PEER, mooncake.PEER, ray_store.PEER,
-         torchstore.PEER)
+PEERS = (tensorhub_python.PEER, memcpy.PEER, process_vm_readv.PEER, iperf3.PEER, gloo.PEER, ucx.PEER, nixl.PEER, mooncake.PEER,
+         ray_store.PEER, torchstore.PEER)
 
 
 def names():

@@ -325,7 +325,7 @@ class CommandLineTest(unittest.TestCase):
     def test_peers_are_known(self):
         self.assertEqual(command.peer_names("gloo,ucx"), ["gloo", "ucx"])
         self.assertEqual(command.peer_names(""), [])
-        with self.assertRaisesRegex(argparse.ArgumentTypeError, "there is no peer nccl; there are memcpy"):
+        with self.assertRaisesRegex(argparse.ArgumentTypeError, "there is no peer nccl; there are tensorhub_python, memcpy"):
             command.peer_names("nccl")
 
     def test_the_page_tells_how_it_was_made(self):
