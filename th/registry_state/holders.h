@@ -1,11 +1,14 @@
 // The holders of a shard, the candidates among them that readers may be given as sources, and who
 // fills from whom. This is the only code that gives a buffer content or takes it, or changes a
-// replica's phase or a shard's edges, so that the indices over them always agree. Others may change
-// fields of a Content that is there; where candidacy depends on the field, they call Reindex.
+// replica's phase or a shard's edges, so that the indices over them agree (but a
+// suspicion that has ended by time alone may count in a place until the next Reindex). Others may
+// change fields of a Content that is there; where candidacy depends on the field, they call
+// Reindex.
 //
 // A holder is a candidate for new readers exactly when it is no streaming reader's, its stream is
-// up, its version is published, its replica holds or fills that version, its sums agree with the
-// version's, and it is complete or its replica is being filled.
+// up, its version is published, its replica holds or fills that version, its content is agreed,
+// replica_agreed and not refused (Content in state.h), and it is complete or its replica is being
+// filled.
 #ifndef TH_REGISTRY_STATE_HOLDERS_H_
 #define TH_REGISTRY_STATE_HOLDERS_H_
 
@@ -26,15 +29,15 @@ Shard& EnsureShard(Turn& turn, Version& version, const ShardKey& key);
 Shard* FindShard(Version& version, const ShardKey& key);
 ShardKey ShardKeyOf(const Buffer& buffer);
 
-// Frees the label for another version; the version's own info keeps it. Of a published version
-// ClearLabel takes it from the info too.
+// Frees the label for another version; the version's own info keeps it. (ClearLabel empties that
+// too.)
 void UnindexLabel(Version& version);
 // Frees the published version's label, and empties it.
 void ClearLabel(Version& version);
 
-// The published version takes its label from the version that has it, if any. The version before
-// has none then; where no worker has announced it since the restart and nothing needs it, it is
-// forgotten.
+// The published version takes its label from the version that has it, if any. That version is
+// without a label then, and is erased where no worker has announced it since the restart and
+// nothing needs it.
 void ClaimLabel(Turn& turn, Version& version);
 
 // Forgets a version that no buffer holds, fills or has displaced.
@@ -102,8 +105,8 @@ bool IsUnsealable(const Shard& shard);
 void SetSources(Turn& turn, Shard& shard, const BufferAddress& reader,
                 std::vector<BufferAddress> sources);
 // How long a reader that has lost a whole source may still say that it has everything: it may have
-// received its last segment just before. Reporting a failed source ends the grace, because such a
-// reader lacks something (ReportSourceFailed).
+// received its last segment just before. Reporting a source that it still has as failed ends the
+// grace, because such a reader lacks something (ReportSourceFailed).
 inline constexpr absl::Duration kLastHolderGrace = absl::Seconds(1);
 // Takes `source` from all its readers; those with a fill are assigned others at the end of the
 // turn. If the source was whole, they have kLastHolderGrace, in which the lack of any holder does
@@ -139,7 +142,7 @@ std::vector<std::string> PlacesOf(const Location& location);
 inline constexpr absl::string_view kEverybody = "";
 // A further set beside the places: all complete candidates. They can feed any reader.
 inline constexpr absl::string_view kCompleteCandidates = "complete";
-// The place of the site; where that is unknown kEverybody, as for a fleet of one site.
+// The place of the site; where that is not named kEverybody.
 std::string SitePlaceOf(const Location& location);
 // A place that holds exactly the candidates within `farthest` of the reader: its host, its rack.
 struct NearPlace {

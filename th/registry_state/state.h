@@ -4,7 +4,7 @@
 // Ownership is a tree: a model owns its versions and groups, a group its replicas, a worker its
 // buffers. A raw pointer leads from a child to its parent, which outlives it, or to a record that
 // goes only after all pointers to it were cleared (ClearContent before a buffer or shard goes,
-// RemoveWorker before a replica goes). Not thread-safe.
+// DetachBuffer before a replica goes). Not thread-safe.
 #ifndef TH_REGISTRY_STATE_STATE_H_
 #define TH_REGISTRY_STATE_STATE_H_
 
@@ -45,18 +45,16 @@ namespace th::registry {
 inline constexpr uint64_t kMaxQueuedOperations = 8;
 // Results of ended operations that a replica remembers for ranks that ask later.
 inline constexpr size_t kMaxResultsKept = 64;
-// A group's generation has the epoch as its high half, and a counter below it. Counting comes
-// nowhere near this. A returning worker's claim is believed below it, so that a false one leaves
-// half of the counter's room to those that count on from it.
+// The bound of the counter in a group generation that a returning worker claims (the epoch is the
+// generation's high half): at or above it the claim is refused. Counting comes nowhere near it, and
+// a false claim leaves half of the counter's room to those that count on from it.
 inline constexpr uint64_t kGenerationsOfAnEpoch = uint64_t{1} << 31;
-// A group counts anew when it begins a generation: its operations are numbered from 1 again. A rank
-// whose call was lost by that is expected to call again within this time, which it does if each
-// rank has a caller of its own. If one caller waits for all ranks, it cannot: the group then counts
-// anew once more.
+// A group counts anew when it begins a generation: its operations are numbered from 1 again, and
+// calls under way are dropped. A rank whose call was dropped has to call again within this time. If
+// one caller serves all ranks one after another, the rank cannot, and the group counts anew again.
 inline constexpr absl::Duration kCallsAgainWithin = absl::Seconds(1);
 // The server waits for so long, once it has said that a group is to copy what it holds, until the
-// first rank has registered its copy. The ranks' own time for it is over then, unless their callers
-// have given it more.
+// first rank has registered its copy. By then the ranks' default time for it has passed too.
 inline constexpr absl::Duration kCopyAwaitedFor = kDefaultOffloadTimeout;
 // Failed sources that one fill remembers.
 inline constexpr size_t kMaxExclusions = 64;
@@ -94,15 +92,17 @@ struct CandidateKey {
   friend auto operator<=>(const CandidateKey&, const CandidateKey&) = default;
 };
 
-// The part of a version that a buffer has. Whether its checksums were compared with the version's,
-// and with which result:
+// The part of a version that a buffer has. `agreed` says that its own checksums are not in doubt,
+// `replica_agreed` that those of no rank of its replica are, `refused` that it is ruled out:
 //
 //   agreed  replica_agreed  refused
-//   yes     yes             no       received, first published, or equal in every rank: a source
-//   no      no              no       of a further publisher, its own are not known: no source yet
-//   yes     no              no       of a further publisher, another rank's are not known yet
-//   any     any             yes      it or its replica differs, or its publication is lost: no
-//                                    source ever again
+//   yes     yes             no       received (the reader has compared them), first published, or
+//                                    found equal in every rank: a source
+//   no      no              no       of a further publisher, or of one that is back from before a
+//                                    restart: its own are not known, and the version's are
+//   yes     no              no       likewise, and another rank's are not known yet
+//   any     any             yes      its own differ; or another rank's did before its replica had
+//                                    agreed; or its publication is lost: no source ever again
 struct Content {
   VersionSequence version;
   bool complete = false;
@@ -114,9 +114,8 @@ struct Content {
   // The digest of the sums that the worker took of its own publication, or of a copy of it; none
   // before it reported them.
   std::optional<Digest> checksums;
-  // Hops up to a complete holder when its sources were assigned: longer than the truth once one
-  // above it is complete, shorter once one above it stands at the end of another chain; see
-  // SchedulerHolder.
+  // Hops up to a complete holder when its sources were assigned. Too many once a holder above has
+  // completed, too few once one above has moved below a longer chain; see SchedulerHolder.
   uint32_t chain = 0;
   SegmentSet segments;        // when not complete
   TransportsUsed transports;  // as the rank told with its progress, and when it was done
@@ -130,8 +129,8 @@ struct Exclusion {
   SourceFailure failure = SourceFailure::kClosed;
   bool slow = false;      // it did not fail: the reader left it
   uint32_t tries = 0;     // since the reader's last progress
-  uint32_t wrong = 0;     // of them, for wrong bytes: progress does not reset these
-  uint64_t received = 0;  // segments that the reader had at the last one
+  uint32_t wrong = 0;     // tries that failed for wrong bytes: progress does not reset these
+  uint64_t received = 0;  // segments that the reader had at the last try
   absl::Time retry_at = absl::InfiniteFuture();
   std::string detail;
 };
@@ -145,10 +144,9 @@ struct FillThroughput {
     Throughput throughput;
   };
   absl::Time reported_at = absl::InfinitePast();
-  // From all its sources, in bytes a second: an upper bound of what it receives, and how much of
-  // that its own readers can get.
-  double most = 0;
-  double passing = 0;
+  // In bytes a second, from all its sources together.
+  double most = 0;                                 // an upper bound of what it receives
+  double passing = 0;                              // what its own readers can get of that
   std::vector<OfSource> sources;                   // at most kMaxThroughputsReported
   absl::Time recheck_at = absl::InfiniteFuture();  // its deadline in RegistryState::deadlines
   // The last source that it left for being slow, when, and its own throughput then.
@@ -186,11 +184,11 @@ struct Buffer {
   uint64_t snapshot_bytes = 0;  // of its last publication
   StallByPhase stall{};         // that its rank had, as in the model's totals
   OperationNumber last_started;
-  // The last unpublish whose drain this rank finishes by itself, because the operation is over
-  // already: it failed here, or ended in an earlier epoch.
+  // The last unpublish that is over (it failed here, or ended in an earlier epoch) while this rank
+  // had not drained: it does that afterwards, by itself.
   OperationNumber last_drained_alone;
   // Set while the group goes on without this rank: an operation has expired without it, or it has
-  // called what is none of its group's operations. The value is its last_started at that moment.
+  // called one that its group does not make. The value is its last_started at that moment.
   // Reset when it comes to an operation in time.
   std::optional<OperationNumber> missed_since;
   // A call of this rank was refused, because the group had counted anew before it came. Until the
@@ -198,9 +196,11 @@ struct Buffer {
   bool lost_call = false;
   bool registration_owed = false;  // BufferRegistered follows when the layout is here
   std::optional<Content> content;
-  // The committed content that an update, or a drain for one, took the place of. The rank may still
-  // come back to it: it has written nothing, or the group's update fails first. Forgotten with the
-  // next content that is committed, and when the buffer is known to be empty or undefined.
+  // The committed content, not refused, that an update or a drain for one has replaced. The rank
+  // may come back to it, if the update ends before the rank has written. Forgotten when other
+  // content is committed, when the content is cleared (reset, unpublish, a rank that failed
+  // undefined), and when the rank announces a part of a version. A rank that announces nothing may
+  // be draining: it stays.
   std::unique_ptr<Content> displaced;
   Shard* shard = nullptr;      // of the content; set exactly when there is content
   std::unique_ptr<Fill> fill;  // apart: most buffers are idle, and there are as many as workers
@@ -259,7 +259,7 @@ struct Worker {
   // rank is later.
   std::optional<ResumeClaim> came_with;
   // Its heartbeats since its record was made, or since it was last told late that a buffer is
-  // registered. With the second it has had the time to ask for what it waits for.
+  // registered. After the second heartbeat it has had the time to ask for what it waits for.
   uint8_t heartbeats = 0;
   std::map<BufferId, Buffer> buffers;
 
@@ -317,7 +317,7 @@ struct Replica {
   uint32_t copies_unused = 0;  // how often it was to make a copy since it last moved
   std::string staged_for;      // kStaged: the group's buffer that is to move to what this one holds
   // Why its ranks passed over transports in the last update that moved, and in those since, each
-  // reason once. Events have these already, and say none again.
+  // reason once. They were reported in events, and are not reported again.
   std::vector<PassedOver> passed_over_reported;
   std::map<Rank, Buffer*> buffers;
   ReplicaPhase phase = ReplicaPhase::kIdle;
@@ -454,7 +454,7 @@ struct Model {
   absl::btree_set<ReplicaId>
       host_copies;  // exactly its groups' replicas for which IsHostCopy(role)
   // Their first pending operation has not begun: it waits for room for a copy of what is retained,
-  // until the group's site copies have gone. The set is as the last evaluation found them.
+  // until the group's site copies have gone. Brought up to date when the replica is evaluated.
   absl::btree_set<ReplicaId> waiting_for_room;
   // By idempotency key. A version in it is without attributes: those are the version's own.
   absl::flat_hash_map<std::string, CommandFinished> commands;
@@ -510,15 +510,16 @@ struct RegistryState {
   bool recovering = false;  // answers that resolve versions wait
   bool adopting = false;    // ranks that lived in an earlier epoch may still come back
   uint32_t next_worker_number = 1;
-  // Above those of every model that is gone: one that comes back gives no sequence twice.
+  // The first version number of a new model's record, above all that forgotten models have given:
+  // one that comes back gives no sequence twice.
   uint32_t first_version_number = 1;
   ReplicaId last_replica;
   uint32_t last_event = 0;  // counts what has an EventId of this epoch
-  // The highest of any group that is gone, and at least this epoch as the high half: new ones count
-  // on from it, so that none is used twice.
+  // The highest generation of any group that is gone, and never below this epoch as its high half:
+  // new groups count on from it, so that no generation is used twice.
   GroupGeneration last_ended_generation;
-  // The highest of an adopted group in which operations have ended here, and which is gone with
-  // their results: whoever comes back to a group that is gone counts anew up to it.
+  // The highest generation of a group that is gone, was adopted, and in which operations had ended
+  // here: their results went with it. Whoever comes back with a generation up to it counts anew.
   GroupGeneration last_forgotten_results;
 
   DurableState durable;  // what was last asked to be written

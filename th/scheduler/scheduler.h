@@ -31,9 +31,8 @@
 //     known): what readers lack is known as of their last report, so that a finer number would say
 //     no more.
 //  6. Then a rollout before the publisher: a relay costs the trainer nothing. Then one that has
-//     proved itself before one that has not: a partial holder is preferred while it has no reader
-//     until it has a quarter of the shard, fewer than two until it has half, and then as a complete
-//     one.
+//     proved itself before one that has not: a partial holder has proved itself for no reader
+//     below a quarter of the shard, for one below half, and from half on as a complete one.
 //  7. Then shorter chains, and last the lower address: deterministic.
 //  8. Further sources (max_sources in all) only where each adds an uplink that nobody uses:
 //     complete, with nothing left to send (stalled readers do not count), on a known host other
@@ -69,7 +68,7 @@ struct SchedulerHolder {
   // The readers that are assigned to it now. Those behind a slower link than the demand's reader
   // count neither here nor in what is outstanding: they make way for a faster one.
   uint32_t readers = 0;
-  // The bytes that its worker's uplink has still to send to readers that make progress.
+  // The bytes that its worker's uplink has still to send, to readers that are not stalled.
   uint64_t outstanding_bytes = 0;
   std::optional<double> link_limit;  // see LinkRate
   // Hops up to a complete holder, as noted when its sources were assigned. The graph may have
@@ -128,7 +127,7 @@ struct SchedulerChoice {
 };
 
 // True when a holder, `chain` hops below a complete one, is at the limit of chains (rule 3) or,
-// under kDirect, is not taken at all: it should be the last to be put into a snapshot.
+// under kDirect, is not taken at all: callers that offer only some holders offer these last.
 bool IsDeprioritized(const SchedulerLimits& limits, bool publisher, uint32_t chain);
 
 // Rule 6: how many readers `holder` should have, by what it has proved.

@@ -107,12 +107,13 @@ void EmptyStreamingBuffer(Buffer& buffer) {
   buffer.held.Clear();
 }
 
-// The update owned the buffer and ends without a result, maybe before StartFill, where it ended
-// during the drain: the contract says what the buffer is now.
+// The update owned the buffer and ends without a result; if it ended during the drain, StartFill
+// was never sent. The contract says what the buffer is now.
 void GiveUpFilling(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
   BeforeUpdate& before = operation.update().before;
   (void)buffer.contract.FillFailed();  // cannot fail: the state is filling
-  // First those are cut who read the version that does not come: they would take old bytes for it.
+  // First the readers are cut that were admitted to the new version: it does not come, and they
+  // would take the old bytes for it.
   std::vector<TransferId> to_cut = buffer.contract.Advance(now).to_cut;
   if (!to_cut.empty()) state.Emit(CutReaders{buffer.id, std::move(to_cut)});
   if (!operation.update().wrote) {

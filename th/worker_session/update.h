@@ -6,7 +6,7 @@
 //     └─(this rank has it already)─► holding
 //   any of them ─(OperationFinished, or a failure here)─► ended
 //
-// Nothing is written any more when the caller hears the result:
+// Nothing is written any more when the caller hears the result, because
 //   an update that fails in filling or shard done goes through stopping, until its fill has ended;
 //   one that moved ends from shard done or holding;
 //   one that fails in draining ends when the drain has.
@@ -14,7 +14,7 @@
 // unregistered (StopFillOf). There the driver waits for the fill before it gives the memory back.
 //
 // The *verdict* is how the update ended, known before the buffer has come to rest; with both, the
-// caller is answered.
+// caller is answered (but for the two above).
 #ifndef TH_WORKER_SESSION_UPDATE_H_
 #define TH_WORKER_SESSION_UPDATE_H_
 
@@ -39,9 +39,10 @@ void StopFillOf(State& state, const Buffer& buffer, const Operation& operation);
 // them. The buffer's drain itself is advanced by Pump (operations.h).
 void PumpUpdate(State& state, Buffer& buffer, Operation& operation, absl::Time now);
 
-// The server's word on which version the update is to. It is ignored after the verdict. A second
-// word for another version ends the update with ABORTED, one that is no answer to what was asked
-// with INTERNAL.
+// The server's word on which version the update is to. It is ignored after the verdict. A first
+// word that is no answer to what was asked ends the update with INTERNAL. A later one for another
+// version (number or label) ends it with ABORTED, and a repetition makes this rank report again how
+// far it is.
 void ResolveUpdate(State& state, Buffer& buffer, Operation& operation,
                    const OperationResolved& resolved, absl::Time now);
 // Makes these the sources that it pulls from, whatever its phase and the assignment's number: for
@@ -49,7 +50,7 @@ void ResolveUpdate(State& state, Buffer& buffer, Operation& operation,
 void PullFrom(State& state, Buffer& buffer, Operation& operation, const AssignSources& assigned,
               absl::Time now);
 // The server's assignment. Until the buffer has drained the newest is kept, and it is followed from
-// then on. One that is not newer than the newest that came is ignored; so is one for another
+// then on. One that is not newer than the newest of this server is ignored; so is one for another
 // version, and one that comes before the resolution or when nothing is to be filled any more.
 void AssignUpdate(State& state, Buffer& buffer, Operation& operation, const AssignSources& assigned,
                   absl::Time now);
