@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "th/identifiers/identifiers.h"
 #include "th/protocol/event.h"
+#include "th/protocol/messages.h"
 #include "th/topology/location.h"
 #include "th/weights/version.h"
 
