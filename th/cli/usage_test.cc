@@ -107,7 +107,8 @@ TEST(UsageTest, DoctorNamesAPeerThatDoesNotAnswer) {
 
 // The verdict of a check with --json; empty: there is no such check.
 std::string VerdictOf(const ProgramRun& run, const std::string& check) {
-  for (const nlohmann::json& each : run.json()["checks"]) {
+  const nlohmann::json report = run.json();
+  for (const nlohmann::json& each : report["checks"]) {
     if (each["check"] == check) return each["verdict"];
   }
   return "";
