@@ -213,7 +213,8 @@ TEST(RetentionRunTest, AGroupOfWhichARankHasNoMemoryForItsCopyLosesNothing) {
 }
 
 // The trainer goes on, though what is retained may be lost. Who called shortly before the server
-// went, and hears it only in its last moment, is out of time.
+// went, and hears it only in its last moment, is out of time. Where another rank has unpublished
+// before the server named the version, the publish has failed for all, and the unpublish says so.
 TEST(RetentionRunTest, WithRoomForOneSlowCopyAnUnpublishEndsWithoutAServerToo) {
   UnpublishEnds ends;
   for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
@@ -224,11 +225,12 @@ TEST(RetentionRunTest, WithRoomForOneSlowCopyAnUnpublishEndsWithoutAServerToo) {
     run.AddUnpublishEnds(ends);
   }
   EXPECT_GE(ends[absl::StatusCode::kOk], kSeeds);
-  const uint64_t late = ends[absl::StatusCode::kDeadlineExceeded];
-  EXPECT_LT(late * 20, ends[absl::StatusCode::kOk]) << "these are the exception";
+  const uint64_t late_or_lost =
+      ends[absl::StatusCode::kDeadlineExceeded] + ends[absl::StatusCode::kUnavailable];
+  EXPECT_LT(late_or_lost * 20, ends[absl::StatusCode::kOk]) << "these are the exception";
   for (const auto& [code, count] : ends) {
     EXPECT_THAT(code, AnyOf(absl::StatusCode::kOk, absl::StatusCode::kFailedPrecondition,
-                            absl::StatusCode::kDeadlineExceeded))
+                            absl::StatusCode::kDeadlineExceeded, absl::StatusCode::kUnavailable))
         << count;
   }
 }
