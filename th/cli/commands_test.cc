@@ -304,6 +304,20 @@ TEST_F(CommandsTest, ARankThatIsKilledAndStartedAgainHasTheOthersPublishAgain) {
   EXPECT_THAT(RunTh({"events"}).output(), HasSubstr("publication lost"));
 }
 
+TEST_F(CommandsTest, APublisherPublishesAgainWhenARankWasStoppedAloneAndStarted) {
+  const std::string model = MakeModelFolder("model", 1);
+  auto first = StartPublisher(model, "step-1", {"--ranks", "2", "--rank", "0"});
+  const std::vector<std::string> of_second = {"--ranks", "2", "--rank", "1", "--drain", "100ms"};
+  auto second = StartPublisher(model, "step-1", of_second);
+  first->AwaitLine("published");
+  second->AwaitLine("published");
+  second->process().Signal(SIGTERM);
+  EXPECT_EQ(second->Finish().status, kOk);
+  second = StartPublisher(model, "step-1", of_second);
+  EXPECT_THAT(second->AwaitLine("published"), HasSubstr("step-1"));
+  EXPECT_THAT(first->AwaitLine("published"), HasSubstr("step-1"));
+}
+
 TEST_F(CommandsTest, WithExitOnLossTheOthersEndWhenARankIsReplaced) {
   const std::string model = MakeModelFolder("model", 1);
   auto first = StartPublisher(model, "step-1", {"--ranks", "2", "--rank", "0", "--exit-on-loss"});

@@ -143,7 +143,7 @@ ExitStatus PublishAndHold(const PublishFlags& flags, const Attributes& attribute
   // From here on readers may come.
   stop.HoldOff();
   absl::Time give_up = MonotonicNow() + flags.timeout;
-  for (;;) {
+  for (bool lost = false;;) {
     const auto version = Publish(flags, attributes, publisher, stop);
     if (!version) {
       LOG(INFO) << "stopped before the version was published";
@@ -163,7 +163,9 @@ ExitStatus PublishAndHold(const PublishFlags& flags, const Attributes& attribute
       }
       if (ended.ok()) return Drain(flags, publisher);
     }
-    const bool again = !flags.exit_on_loss && Publisher::MayPublishAgain(ended);
+    const bool out_of_step = std::exchange(lost, false) && Publisher::IsOutOfStep(ended);
+    const bool again = !flags.exit_on_loss && (Publisher::MayPublishAgain(ended) || out_of_step);
+    lost = Publisher::MayPublishAgain(ended);
     if (!again || MonotonicNow() > give_up) return Fail(ended, failed);
     LOG(WARNING) << ended.message();
     LOG(INFO) << "publishing " << flags.label << " again";

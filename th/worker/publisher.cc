@@ -157,6 +157,10 @@ bool Publisher::MayPublishAgain(const absl::Status& lost) {
   return word == "GROUP_CHANGED" || (word == "PUBLISH_FAILED" && absl::IsAborted(lost));
 }
 
+bool Publisher::IsOutOfStep(const absl::Status& refused) {
+  return FieldsOf(refused).word == "PUBLISH_REFUSED" && absl::IsInvalidArgument(refused);
+}
+
 absl::Status Publisher::CheckHeld() {
   for (Member& member : members_) {
     TH_RETURN_IF_ERROR(member.client->membership());

@@ -72,6 +72,9 @@ class Publisher {
   // the group is gone or replaced, and Publish offers the version again once all ranks have called
   // it.
   static bool MayPublishAgain(const absl::Status& lost);
+  // True when a Publish after a loss was refused, because a rank that left alone had called another
+  // operation of this number: the next one is in step.
+  static bool IsOutOfStep(const absl::Status& refused);
   uint64_t bytes() const;  // held by the ranks of this process
   uint64_t bytes_sent() const;
   // "trainer/0" each.
