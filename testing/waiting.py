@@ -1,4 +1,4 @@
-"""Waits for what a test awaits; for scripts that test outside of Bazel."""
+"""Waits for what a test or a benchmark awaits; for scripts in Python."""
 
 import time
 

@@ -1,14 +1,12 @@
 """TensorHub from Python: what the package costs beside `th bench transfer`, which is C++."""
-import pathlib
 import sys
-import time
 
+from testing import waiting
 from testing.peers import fleet
 from testing.peers import peer
 
+BUILT = peer.ROOT / "bazel-bin" / "th"
 TARGETS = "//th/c_interface:libtensorhub.so //th/server:tensorhub_server"
-SEALED_WITHIN_SECONDS = 60
-ASKED_EVERY_SECONDS = 0.02
 PLACE = {"run": "bench", "model": "python"}
 
 
@@ -19,26 +17,22 @@ class TensorHubPython(peer.Peer):
     setting = {transport: "the package `tensorhub`, a holder and readers that are Python processes, a server of the holder's"
                for transport in transports}
 
-    def built(self):
-        return peer.ROOT / "bazel-bin" / "th"
-
     def version(self, home):
         return "this checkout"
 
     def prepare(self, home, progress):
         for program in ("c_interface/libtensorhub.so", "server/tensorhub_server"):
-            if not (self.built() / program).exists():
+            if not (BUILT / program).exists():
                 raise peer.Unavailable("it is not built here: bazel build %s" % TARGETS)
 
     def environment(self, shape):
-        return {"TENSORHUB_LIBRARY": str(self.built() / "c_interface" / "libtensorhub.so"),
-                "TENSORHUB_BIN": str(self.built() / "server")}
+        return {"TENSORHUB_LIBRARY": str(BUILT / "c_interface" / "libtensorhub.so"), "TENSORHUB_BIN": str(BUILT / "server")}
 
 
 class TensorHubWorker(fleet.Worker):
     def open(self, contact):
         super().open(contact)
-        sys.path.insert(0, str(pathlib.Path(peer.ROOT) / "th" / "python"))
+        sys.path.insert(0, str(peer.ROOT / "th" / "python"))
         import tensorhub  # of this checkout
         if self.is_holder:
             self.server = tensorhub.serve()
@@ -57,11 +51,7 @@ class TensorHubWorker(fleet.Worker):
         super().prepare(version)
         self.weights.publish(version)
         published = self.weights.await_published()
-        deadline = time.monotonic() + SEALED_WITHIN_SECONDS
-        while not self.is_sealed(published.sequence):
-            if time.monotonic() > deadline:
-                raise peer.Failed("the version had no checksums after %d s" % SEALED_WITHIN_SECONDS)
-            time.sleep(ASKED_EVERY_SECONDS)
+        waiting.until(lambda: self.is_sealed(published.sequence), "checksums of the version")
 
     def is_sealed(self, sequence):
         (model,) = self.controller.list()["models"]

@@ -271,13 +271,35 @@ TEST_F(CommandsTest, WhatNobodyHoldsNamesTheWaysOut) {
   EXPECT_THAT(pull.errors, HasSubstr("have version 'step-2' published again"));
 }
 
-TEST_F(CommandsTest, RanksMayBePlayedByDifferentProcesses) {
-  const std::string model = MakeModelFolder("model", 1);
-  const auto first = StartPublisher(model, "step-1", {"--ranks", "2", "--rank", "0"});
-  const auto second = StartPublisher(model, "step-1", {"--ranks", "2", "--rank", "1"});
-  first->AwaitLine("published");
-  second->AwaitLine("published");
-  EXPECT_EQ(RunTh({"verify", model}).status, kOk);
+// A publisher of two ranks, a process each.
+class TwoProcessesTest : public CommandsTest {
+ protected:
+  std::unique_ptr<RunningProgram> Start(const std::string& rank,
+                                        const std::vector<std::string>& more = {}) {
+    std::vector<std::string> arguments = {"--ranks", "2", "--rank", rank};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return StartPublisher(model_, "step-1", arguments);
+  }
+  // Until both have published.
+  void StartBoth(const std::vector<std::string>& more_of_first = {},
+                 const std::vector<std::string>& more_of_second = {}) {
+    first_ = Start("0", more_of_first);
+    second_ = Start("1", more_of_second);
+    first_->AwaitLine("published");
+    second_->AwaitLine("published");
+  }
+  void KillSecond() {
+    second_->process().Signal(SIGKILL);
+    (void)second_->Finish();
+  }
+
+  const std::string model_ = MakeModelFolder("model", 1);
+  std::unique_ptr<RunningProgram> first_, second_;
+};
+
+TEST_F(TwoProcessesTest, RanksMayBePlayedByDifferentProcesses) {
+  StartBoth();
+  EXPECT_EQ(RunTh({"verify", model_}).status, kOk);
 }
 
 TEST_F(CommandsTest, ARankThatIsKilledAndStartedAgainHasTheOthersPublishAgain) {
@@ -304,43 +326,29 @@ TEST_F(CommandsTest, ARankThatIsKilledAndStartedAgainHasTheOthersPublishAgain) {
   EXPECT_THAT(RunTh({"events"}).output(), HasSubstr("publication lost"));
 }
 
-TEST_F(CommandsTest, APublisherPublishesAgainWhenARankWasStoppedAloneAndStarted) {
-  const std::string model = MakeModelFolder("model", 1);
-  auto first = StartPublisher(model, "step-1", {"--ranks", "2", "--rank", "0"});
-  const std::vector<std::string> of_second = {"--ranks", "2", "--rank", "1", "--drain", "100ms"};
-  auto second = StartPublisher(model, "step-1", of_second);
-  first->AwaitLine("published");
-  second->AwaitLine("published");
-  second->process().Signal(SIGTERM);
-  EXPECT_EQ(second->Finish().status, kOk);
-  second = StartPublisher(model, "step-1", of_second);
-  EXPECT_THAT(second->AwaitLine("published"), HasSubstr("step-1"));
-  EXPECT_THAT(first->AwaitLine("published"), HasSubstr("step-1"));
+TEST_F(TwoProcessesTest, APublisherPublishesAgainWhenARankWasStoppedAloneAndStarted) {
+  const std::vector<std::string> short_drain = {"--drain", "100ms"};
+  StartBoth({}, short_drain);
+  second_->process().Signal(SIGTERM);
+  EXPECT_EQ(second_->Finish().status, kOk);
+  second_ = Start("1", short_drain);
+  EXPECT_THAT(second_->AwaitLine("published"), HasSubstr("step-1"));
+  EXPECT_THAT(first_->AwaitLine("published"), HasSubstr("step-1"));
 }
 
-TEST_F(CommandsTest, WithExitOnLossTheOthersEndWhenARankIsReplaced) {
-  const std::string model = MakeModelFolder("model", 1);
-  auto first = StartPublisher(model, "step-1", {"--ranks", "2", "--rank", "0", "--exit-on-loss"});
-  auto second = StartPublisher(model, "step-1", {"--ranks", "2", "--rank", "1"});
-  first->AwaitLine("published");
-  second->AwaitLine("published");
-  second->process().Signal(SIGKILL);
-  (void)second->Finish();
-  second = StartPublisher(model, "step-1", {"--ranks", "2", "--rank", "1"});
-  const ProgramRun ended = first->Finish();
+TEST_F(TwoProcessesTest, WithExitOnLossTheOthersEndWhenARankIsReplaced) {
+  StartBoth({"--exit-on-loss"});
+  KillSecond();
+  second_ = Start("1");
+  const ProgramRun ended = first_->Finish();
   EXPECT_EQ(ended.status, kFailed);
   EXPECT_THAT(ended.errors, HasSubstr("rank trainer/1 is gone: it was replaced by a new process"));
 }
 
-TEST_F(CommandsTest, WithExitOnLossTheOthersEndWhenARankIsGoneForGood) {
-  const std::string model = MakeModelFolder("model", 1);
-  auto first = StartPublisher(model, "step-1", {"--ranks", "2", "--rank", "0", "--exit-on-loss"});
-  auto second = StartPublisher(model, "step-1", {"--ranks", "2", "--rank", "1"});
-  first->AwaitLine("published");
-  second->AwaitLine("published");
-  second->process().Signal(SIGKILL);
-  (void)second->Finish();
-  const ProgramRun ended = first->Finish();
+TEST_F(TwoProcessesTest, WithExitOnLossTheOthersEndWhenARankIsGoneForGood) {
+  StartBoth({"--exit-on-loss"});
+  KillSecond();
+  const ProgramRun ended = first_->Finish();
   EXPECT_EQ(ended.status, kFailed);
   EXPECT_THAT(ended.errors, HasSubstr("rank trainer/1 is gone: its lease has ended"));
 }

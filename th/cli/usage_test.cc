@@ -143,13 +143,9 @@ TEST(UsageTest, DoctorExaminesAPairUntilTheListenerIsStopped) {
   const ProgramRun run = RunProgram({Th(), "doctor", "--peer", address, "--json"});
   const nlohmann::json report = run.json();
   ASSERT_TRUE(report.is_object()) << run.output() << run.errors;
-  std::map<std::string, std::string> verdicts;
-  for (const nlohmann::json& check : report["checks"]) {
-    verdicts[check["check"]] = check["verdict"];
-  }
   for (const char* check : {"connect", "peer", "peer-version", "peer-clock", "peer-way-back",
                             "peer-large-packets", "peer-congestion-control"}) {
-    EXPECT_EQ(verdicts[check], "ok") << check << "\n" << run.output();
+    EXPECT_EQ(VerdictOf(run, check), "ok") << check << "\n" << run.output();
   }
   EXPECT_EQ(run.status, report["problems"] == 0 ? kOk : kFailed);
   EXPECT_THAT(listener.AwaitLine("answered"), HasSubstr("(127.0.0.1), TensorHub "));

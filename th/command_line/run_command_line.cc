@@ -23,6 +23,9 @@ const CLI::App& CalledApp(const CLI::App& app) {
   return *command;
 }
 
+// "--rate" of "--rate=5".
+std::string FlagOf(const std::string& word) { return word.substr(0, word.find('=')); }
+
 // "; did you mean list?" of a command or a flag; empty: nothing is like `word`.
 std::string DidYouMean(const CLI::App& app, const std::string& word) {
   const CLI::App& command = CalledApp(app);
@@ -33,7 +36,7 @@ std::string DidYouMean(const CLI::App& app, const std::string& word) {
   for (const CLI::Option* each : command.get_options()) {
     for (const std::string& name : each->get_lnames()) names.push_back(absl::StrCat("--", name));
   }
-  const std::string similar = SimilarName(word.substr(0, word.find('=')), names);
+  const std::string similar = SimilarName(FlagOf(word), names);
   return similar.empty() ? "" : absl::StrCat("; did you mean ", similar, "?");
 }
 
@@ -50,7 +53,7 @@ std::string CalledCommand(const CLI::App& app) {
 // True when the command that was called takes such a flag, which then stood before its name.
 bool IsFlagOfCommand(const CLI::App& app, const std::string& word) {
   const CLI::App& command = CalledApp(app);
-  return &command != &app && command.get_option_no_throw(word.substr(0, word.find('='))) != nullptr;
+  return &command != &app && command.get_option_no_throw(FlagOf(word)) != nullptr;
 }
 
 std::string WhatIsUnknown(const CLI::App& app) {

@@ -363,7 +363,7 @@ void RemoveBuffer::Apply(Turn& turn) const {
   const std::string why = absl::StrCat("unregistered buffer ", own.name);
   EndOperationsOf(turn, *own.replica,
                   absl::UnavailableError(absl::StrCat("rank ", NameOf(own).ToString(), " ", why)));
-  DetachBuffer(turn, own, why);
+  DetachBuffer(turn, own, why, OthersPublications::kAreLost);
   owner.buffers.erase(buffer.buffer);
 }
 
@@ -379,17 +379,18 @@ VersionSequence PublishedBy(const Buffer& buffer) {
 
 }  // namespace
 
-void DetachBuffer(Turn& turn, Buffer& buffer, absl::string_view why) {
+void DetachBuffer(Turn& turn, Buffer& buffer, absl::string_view why, OthersPublications others) {
   Replica& replica = *buffer.replica;
   const RankName gone = NameOf(buffer);
+  const bool lost = others == OthersPublications::kAreLost;
   const VersionSequence published = PublishedBy(buffer);
-  if (!why.empty() && published != VersionSequence()) replica.publication_lost = published;
+  if (lost && published != VersionSequence()) replica.publication_lost = published;
   ClearContent(turn, buffer);
   if (replica.phase != ReplicaPhase::kIdle) InvalidateReplica(turn, replica);
   if (IsHostCopy(replica.role)) turn.to_review.insert(replica.group->model->key);
   replica.buffers.erase(gone.rank);
   ReleaseLayout(turn, buffer);
-  if (!why.empty()) LosePublication(turn, replica, gone, why);
+  if (lost) LosePublication(turn, replica, gone, why);
   if (!replica.buffers.empty()) return;
   EndReservation(turn, replica);
   if (replica.role == BufferRole::kOffload) StopAwaiting(replica);

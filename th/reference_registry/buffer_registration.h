@@ -2,7 +2,10 @@
 #ifndef TH_REFERENCE_REGISTRY_BUFFER_REGISTRATION_H_
 #define TH_REFERENCE_REGISTRY_BUFFER_REGISTRATION_H_
 
+#include <cstdint>
+
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "th/protocol/messages.h"
 #include "th/registry_state/state.h"
 #include "th/registry_state/turn.h"
@@ -54,11 +57,14 @@ struct RemoveBuffer {
   void Apply(Turn& turn) const;
 };
 
+// The effect of a rank's end on what the others of its group have published: lost (see
+// LosePublication), or whole again if the member that takes the rank brings its part.
+enum class OthersPublications : uint8_t { kAreLost, kStay };
+
 // Detaches the buffer from its replica and from everything that it holds. The replica is invalid
-// from here on; it goes with its last buffer. What the other ranks have published of it is lost
-// (LosePublication), unless `why` is empty: it may become whole again. The record itself is the
-// caller's to erase.
-void DetachBuffer(Turn& turn, Buffer& buffer, absl::string_view why);
+// from here on; it goes with its last buffer. The record itself is the caller's to erase. `why` is
+// as for LosePublication.
+void DetachBuffer(Turn& turn, Buffer& buffer, absl::string_view why, OthersPublications others);
 // Asks another worker for the layouts that `worker` was asked for and has not sent.
 void AskOthersForLayouts(Turn& turn, const Worker& worker);
 

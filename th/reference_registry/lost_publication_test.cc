@@ -23,69 +23,68 @@ void HearsThatItsPublicationIsLost(TestRank& rank, const std::string& why) {
                        AllOf(HasSubstr(why), HasSubstr("publish it again on all ranks"))));
 }
 
-TEST(LostPublicationTest, AReplacementEndsWhatTheOthersHavePublishedAndAllPublishItAgain) {
-  RegistryHarness hub;
-  std::vector<TestRank> group = JoinedGroup(hub, "trainer", 2);
-  const VersionInfo version = PublishWhole(group, "step-1");
-  group[1].Disconnect();
-  EXPECT_TRUE(group[0].HearsNone<PublicationRefused>());  // it may come back
-  TestRank again(hub, "trainer", 1, 2, LayoutNamed("w1"));
+// A group of two ranks that has published "step-1".
+class LostPublicationTest : public ::testing::Test {
+ protected:
+  // Another group, which has received it.
+  std::vector<TestRank> Readers() {
+    std::vector<TestRank> readers = JoinedGroup(hub_, "rollout", 2);
+    UpdateWhole(readers);
+    return readers;
+  }
+
+  RegistryHarness hub_;
+  std::vector<TestRank> group_ = JoinedGroup(hub_, "trainer", 2);
+  const VersionInfo version_ = PublishWhole(group_, "step-1");
+};
+
+TEST_F(LostPublicationTest, AReplacementEndsWhatTheOthersHavePublishedAndAllPublishItAgain) {
+  group_[1].Disconnect();
+  EXPECT_TRUE(group_[0].HearsNone<PublicationRefused>());  // it may come back
+  TestRank again(hub_, "trainer", 1, 2, LayoutNamed("w1"));
   ASSERT_TRUE(again.Join());
-  const PublicationRefused refused = group[0].Heard<PublicationRefused>();
-  EXPECT_EQ(refused.version, version.sequence);
+  const PublicationRefused refused = group_[0].Heard<PublicationRefused>();
+  EXPECT_EQ(refused.version, version_.sequence);
   EXPECT_THAT(refused.status, StatusIs(absl::StatusCode::kUnavailable,
                                        AllOf(HasSubstr("trainer/1"), HasSubstr("step-1"))));
-  EXPECT_THAT(hub.Log(),
+  EXPECT_THAT(hub_.Log(),
               HasSubstr("step-1 (#1.1): rank trainer/1 is gone: it was replaced by a new process"));
 
   ASSERT_OK(again.Register());
-  group[0].number = OperationNumber();
-  group[0].Publish("step-1");
+  group_[0].number = OperationNumber();
+  group_[0].Publish("step-1");
   again.Publish("step-1");
-  EXPECT_EQ(group[0].Finished().version.sequence, version.sequence);
-  EXPECT_EQ(again.Finished().version.sequence, version.sequence);
-  EXPECT_TRUE(group[0].HearsNone<PublicationRefused>());
-  std::vector<TestRank> readers = JoinedGroup(hub, "rollout", 2);
-  UpdateWhole(readers);
+  EXPECT_EQ(group_[0].Finished().version.sequence, version_.sequence);
+  EXPECT_EQ(again.Finished().version.sequence, version_.sequence);
+  EXPECT_TRUE(group_[0].HearsNone<PublicationRefused>());
+  Readers();
 }
 
-TEST(LostPublicationTest, ARankThatIsGoneForGoodEndsWhatTheOthersHavePublished) {
-  RegistryHarness hub;
-  std::vector<TestRank> group = JoinedGroup(hub, "trainer", 2);
-  PublishWhole(group, "step-1");
-  group[1].Disconnect();
-  PassAlive(hub, {&group[0]}, RegistryLimits().lease);
-  HearsThatItsPublicationIsLost(group[0], "rank trainer/1 is gone: its lease has ended");
-  EXPECT_THAT(hub.Log(), HasSubstr("publication lost: step-1"));
+TEST_F(LostPublicationTest, ARankThatIsGoneForGoodEndsWhatTheOthersHavePublished) {
+  group_[1].Disconnect();
+  PassAlive(hub_, {&group_[0]}, RegistryLimits().lease);
+  HearsThatItsPublicationIsLost(group_[0], "rank trainer/1 is gone: its lease has ended");
+  EXPECT_THAT(hub_.Log(), HasSubstr("publication lost: step-1"));
 }
 
-TEST(LostPublicationTest, ARankThatLeavesAloneEndsWhatTheOthersHavePublished) {
-  RegistryHarness hub;
-  std::vector<TestRank> group = JoinedGroup(hub, "trainer", 2);
-  PublishWhole(group, "step-1");
-  group[1].Say(Leave{});
-  HearsThatItsPublicationIsLost(group[0], "rank trainer/1 is gone: it left");
-  EXPECT_THAT(hub.Log(), Not(HasSubstr("publication lost"))) << "it meant to";
+TEST_F(LostPublicationTest, ARankThatLeavesAloneEndsWhatTheOthersHavePublished) {
+  group_[1].Say(Leave{});
+  HearsThatItsPublicationIsLost(group_[0], "rank trainer/1 is gone: it left");
+  EXPECT_THAT(hub_.Log(), Not(HasSubstr("publication lost"))) << "it meant to";
 }
 
-TEST(LostPublicationTest, ARankThatFreesItsBufferEndsWhatTheOthersHavePublished) {
-  RegistryHarness hub;
-  std::vector<TestRank> group = JoinedGroup(hub, "trainer", 2);
-  PublishWhole(group, "step-1");
-  group[1].Say(UnregisterBuffer{group[1].buffer});
-  HearsThatItsPublicationIsLost(group[0], "rank trainer/1 unregistered buffer weights");
+TEST_F(LostPublicationTest, ARankThatFreesItsBufferEndsWhatTheOthersHavePublished) {
+  group_[1].Say(UnregisterBuffer{group_[1].buffer});
+  HearsThatItsPublicationIsLost(group_[0], "rank trainer/1 unregistered buffer weights");
 }
 
-TEST(LostPublicationTest,
-     ARankThatDoesNotComeBackToARestartedServerEndsWhatTheOthersHavePublished) {
-  RegistryHarness hub;
-  std::vector<TestRank> group = JoinedGroup(hub, "trainer", 2);
-  const VersionInfo version = PublishWhole(group, "step-1");
-  hub.Restart();
-  ASSERT_TRUE(group[0].Resume({group[0].Holding(version, /*publisher=*/true, "step-1w0")}));
-  EXPECT_TRUE(group[0].HearsNone<PublicationRefused>()) << "the other may come back";
-  PassAlive(hub, {&group[0]}, absl::Seconds(30));
-  HearsThatItsPublicationIsLost(group[0], "rank trainer/1 has not come back since");
+TEST_F(LostPublicationTest,
+       ARankThatDoesNotComeBackToARestartedServerEndsWhatTheOthersHavePublished) {
+  hub_.Restart();
+  ASSERT_TRUE(group_[0].Resume({group_[0].Holding(version_, /*publisher=*/true, "step-1w0")}));
+  EXPECT_TRUE(group_[0].HearsNone<PublicationRefused>()) << "the other may come back";
+  PassAlive(hub_, {&group_[0]}, absl::Seconds(30));
+  HearsThatItsPublicationIsLost(group_[0], "rank trainer/1 has not come back since");
 }
 
 // The rank as a session announces it that has heard the result of its first publish, and the root.
@@ -99,27 +98,23 @@ AnnouncedBuffer HoldingFirst(TestRank& rank, const VersionInfo& version) {
   return announced;
 }
 
-TEST(LostPublicationTest, ARankThatComesBackTooLateHearsThatItsGroupPublishesAgain) {
-  RegistryHarness hub;
-  std::vector<TestRank> group = JoinedGroup(hub, "trainer", 2);
-  const VersionInfo version = PublishWhole(group, "step-1");
-  const std::vector<AnnouncedBuffer> held = {HoldingFirst(group[0], version),
-                                             HoldingFirst(group[1], version)};
-  hub.Restart();
-  ASSERT_TRUE(group[0].Resume({held[0]}));
-  PassAlive(hub, {&group[0]}, absl::Seconds(30));
-  HearsThatItsPublicationIsLost(group[0], "rank trainer/1 has not come back since");
-  group[0].Publish("step-1");
-  ASSERT_TRUE(group[1].Resume({held[1]}));
-  HearsThatItsPublicationIsLost(group[1], "another rank of the group has lost its part");
-  group[1].Publish("step-1");
-  for (TestRank& rank : group) EXPECT_EQ(rank.Finished().version.sequence, version.sequence);
-  std::vector<TestRank> readers = JoinedGroup(hub, "rollout", 2);
-  UpdateWhole(readers);
+TEST_F(LostPublicationTest, ARankThatComesBackTooLateHearsThatItsGroupPublishesAgain) {
+  const std::vector<AnnouncedBuffer> held = {HoldingFirst(group_[0], version_),
+                                             HoldingFirst(group_[1], version_)};
+  hub_.Restart();
+  ASSERT_TRUE(group_[0].Resume({held[0]}));
+  PassAlive(hub_, {&group_[0]}, absl::Seconds(30));
+  HearsThatItsPublicationIsLost(group_[0], "rank trainer/1 has not come back since");
+  group_[0].Publish("step-1");
+  ASSERT_TRUE(group_[1].Resume({held[1]}));
+  HearsThatItsPublicationIsLost(group_[1], "another rank of the group has lost its part");
+  group_[1].Publish("step-1");
+  for (TestRank& rank : group_) EXPECT_EQ(rank.Finished().version.sequence, version_.sequence);
+  Readers();
 }
 
 // The replaced process of the rank comes first, and gives way to the one that took its place.
-TEST(LostPublicationTest, AMemberThatTakesItsRankBackBringsItsPart) {
+TEST(GroupPublicationTest, AMemberThatTakesItsRankBackBringsItsPart) {
   RegistryHarness hub;
   std::vector<TestRank> group = JoinedGroup(hub, "trainer", 2);
   TestRank old = group[1];
@@ -169,21 +164,18 @@ INSTANTIATE_TEST_SUITE_P(Checksums, UnsealedLossTest,
                          });
 
 // It had drained what it published, for an update of the group, and had written nothing yet.
-TEST(LostPublicationTest, WhoComesBackToItAfterAFailedUpdateHearsOfIt) {
-  RegistryHarness hub;
-  std::vector<TestRank> group = JoinedGroup(hub, "trainer", 2);
-  const VersionInfo version = PublishWhole(group, "step-1");
-  std::vector<TestRank> others = JoinedGroup(hub, "others", 2);
+TEST_F(LostPublicationTest, WhoComesBackToItAfterAFailedUpdateHearsOfIt) {
+  std::vector<TestRank> others = JoinedGroup(hub_, "others", 2);
   PublishWhole(others, "step-2");
-  for (TestRank& rank : group) rank.Update();
-  group[0].Ready();
-  group[1].Say(Leave{});
-  EXPECT_FALSE(group[0].Finished().status.ok());
-  group[0].Say(RegisterBuffer{group[0].Holding(version, /*publisher=*/true, "step-1w0")});
-  HearsThatItsPublicationIsLost(group[0], "another rank of the group has lost its part");
+  for (TestRank& rank : group_) rank.Update();
+  group_[0].Ready();
+  group_[1].Say(Leave{});
+  EXPECT_FALSE(group_[0].Finished().status.ok());
+  group_[0].Say(RegisterBuffer{group_[0].Holding(version_, /*publisher=*/true, "step-1w0")});
+  HearsThatItsPublicationIsLost(group_[0], "another rank of the group has lost its part");
 }
 
-TEST(LostPublicationTest, WhoHearsOfThePublishAfterItsLossHearsOfThatToo) {
+TEST(GroupPublicationTest, WhoHearsOfThePublishAfterItsLossHearsOfThatToo) {
   RegistryHarness hub;
   std::vector<TestRank> group = JoinedGroup(hub, "trainer", 2);
   for (TestRank& rank : group) rank.Publish("step-1");
@@ -197,19 +189,16 @@ TEST(LostPublicationTest, WhoHearsOfThePublishAfterItsLossHearsOfThatToo) {
   HearsThatItsPublicationIsLost(group[0], "another rank of the group has lost its part");
 }
 
-TEST(LostPublicationTest, ARankThatGaveItUpWhileTheServerWasAwayEndsItForTheOthers) {
-  RegistryHarness hub;
-  std::vector<TestRank> group = JoinedGroup(hub, "trainer", 2);
-  const VersionInfo version = PublishWhole(group, "step-1");
-  const AnnouncedBuffer held = HoldingFirst(group[0], version);
-  hub.Restart();
-  ASSERT_TRUE(group[0].Resume({held}));
-  ASSERT_TRUE(group[1].Resume({group[1].Announced()}));  // it has not heard the result
-  group[1].Fail(absl::DeadlineExceededError("no answer in time"));
-  HearsThatItsPublicationIsLost(group[0], "rank trainer/1 gave up its publish");
+TEST_F(LostPublicationTest, ARankThatGaveItUpWhileTheServerWasAwayEndsItForTheOthers) {
+  const AnnouncedBuffer held = HoldingFirst(group_[0], version_);
+  hub_.Restart();
+  ASSERT_TRUE(group_[0].Resume({held}));
+  ASSERT_TRUE(group_[1].Resume({group_[1].Announced()}));  // it has not heard the result
+  group_[1].Fail(absl::DeadlineExceededError("no answer in time"));
+  HearsThatItsPublicationIsLost(group_[0], "rank trainer/1 gave up its publish");
 }
 
-TEST(LostPublicationTest, ARolledBackPublicationIsNotLostAgain) {
+TEST(GroupPublicationTest, ARolledBackPublicationIsNotLostAgain) {
   RegistryHarness hub;
   TestRank first = Trainer(hub, "step-1");
   const VersionInfo one = hub.List().models.at(0).versions.at(0).info;
@@ -223,72 +212,52 @@ TEST(LostPublicationTest, ARolledBackPublicationIsNotLostAgain) {
   EXPECT_THAT(hub.Log(), Not(HasSubstr("publication lost")));
 }
 
-TEST(LostPublicationTest, AnUnpublishOfItWaitsForNobody) {
-  RegistryHarness hub;
-  std::vector<TestRank> group = JoinedGroup(hub, "trainer", 2);
-  PublishWhole(group, "step-1");
-  group[1].Say(Leave{});
-  group[0].Unpublish();
-  EXPECT_THAT(group[0].Finished().status, StatusIs(absl::StatusCode::kFailedPrecondition));
+TEST_F(LostPublicationTest, AnUnpublishOfItWaitsForNobody) {
+  group_[1].Say(Leave{});
+  group_[0].Unpublish();
+  EXPECT_THAT(group_[0].Finished().status, StatusIs(absl::StatusCode::kFailedPrecondition));
 }
 
 // Its stream was broken when another rank was gone.
-TEST(LostPublicationTest, WhoWasAwayWhenItsPublicationWasLostHearsOfItOnItsReturn) {
-  RegistryHarness hub;
-  std::vector<TestRank> group = JoinedGroup(hub, "trainer", 2);
-  const VersionInfo version = PublishWhole(group, "step-1");
-  group[0].Disconnect();
-  group[1].Say(Leave{});
-  ASSERT_TRUE(group[0].Resume({group[0].Holding(version, /*publisher=*/true, "step-1w0")}));
-  HearsThatItsPublicationIsLost(group[0], "another rank of the group has lost its part");
+TEST_F(LostPublicationTest, WhoWasAwayWhenItsPublicationWasLostHearsOfItOnItsReturn) {
+  group_[0].Disconnect();
+  group_[1].Say(Leave{});
+  ASSERT_TRUE(group_[0].Resume({group_[0].Holding(version_, /*publisher=*/true, "step-1w0")}));
+  HearsThatItsPublicationIsLost(group_[0], "another rank of the group has lost its part");
 }
 
-TEST(LostPublicationTest, ARankThatIsGoneLeavesWhatWasReceivedToTheOthers) {
-  RegistryHarness hub;
-  std::vector<TestRank> trainer = JoinedGroup(hub, "trainer", 2);
-  PublishWhole(trainer, "step-1");
-  std::vector<TestRank> readers = JoinedGroup(hub, "rollout", 2);
-  UpdateWhole(readers);
+TEST_F(LostPublicationTest, ARankThatIsGoneLeavesWhatWasReceivedToTheOthers) {
+  std::vector<TestRank> readers = Readers();
   readers[1].Say(Leave{});
   EXPECT_TRUE(readers[0].HearsNone<PublicationRefused>());
 }
 
-TEST(LostPublicationTest, AReplacementLeavesWhatWasReceivedToTheOthers) {
-  RegistryHarness hub;
-  std::vector<TestRank> trainer = JoinedGroup(hub, "trainer", 2);
-  PublishWhole(trainer, "step-1");
-  std::vector<TestRank> readers = JoinedGroup(hub, "rollout", 2);
-  UpdateWhole(readers);
+TEST_F(LostPublicationTest, AReplacementLeavesWhatWasReceivedToTheOthers) {
+  std::vector<TestRank> readers = Readers();
   readers[1].Disconnect();
-  TestRank again(hub, "rollout", 1, 2, LayoutNamed("w1"));
+  TestRank again(hub_, "rollout", 1, 2, LayoutNamed("w1"));
   ASSERT_TRUE(again.Join());
   EXPECT_TRUE(readers[0].HearsNone<PublicationRefused>());
 }
 
-TEST(LostPublicationTest, WhoWasAwayDuringTheReplacementHearsOfItOnItsReturn) {
-  RegistryHarness hub;
-  std::vector<TestRank> group = JoinedGroup(hub, "trainer", 2);
-  const VersionInfo version = PublishWhole(group, "step-1");
-  hub.Restart();
-  TestRank again(hub, "trainer", 1, 2, LayoutNamed("w1"));
+TEST_F(LostPublicationTest, WhoWasAwayDuringTheReplacementHearsOfItOnItsReturn) {
+  hub_.Restart();
+  TestRank again(hub_, "trainer", 1, 2, LayoutNamed("w1"));
   ASSERT_TRUE(again.Join());
   ASSERT_OK(again.Register());
-  ASSERT_TRUE(group[0].Resume({group[0].Holding(version, true, "step-1")}));
-  EXPECT_EQ(group[0].Heard<PublicationRefused>().status.code(), absl::StatusCode::kUnavailable);
-  group[0].number = OperationNumber();
-  group[0].Publish("step-1");
+  ASSERT_TRUE(group_[0].Resume({group_[0].Holding(version_, true, "step-1")}));
+  EXPECT_EQ(group_[0].Heard<PublicationRefused>().status.code(), absl::StatusCode::kUnavailable);
+  group_[0].number = OperationNumber();
+  group_[0].Publish("step-1");
   again.number = OperationNumber();
   again.Publish("step-1");
-  hub.Advance(absl::Seconds(30));
-  EXPECT_OK(group[0].Finished().status);
+  hub_.Advance(absl::Seconds(30));
+  EXPECT_OK(group_[0].Finished().status);
 }
 
-TEST(LostPublicationTest, ARankThatGaveItUpEndsWhatTheOthersHavePublished) {
-  RegistryHarness hub;
-  std::vector<TestRank> group = JoinedGroup(hub, "trainer", 2);
-  PublishWhole(group, "step-1");
-  group[1].Fail(absl::DeadlineExceededError("no answer in time"));
-  HearsThatItsPublicationIsLost(group[0], "rank trainer/1 gave up its publish");
+TEST_F(LostPublicationTest, ARankThatGaveItUpEndsWhatTheOthersHavePublished) {
+  group_[1].Fail(absl::DeadlineExceededError("no answer in time"));
+  HearsThatItsPublicationIsLost(group_[0], "rank trainer/1 gave up its publish");
 }
 
 }  // namespace

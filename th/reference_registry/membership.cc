@@ -488,8 +488,7 @@ void RemoveWorker(Turn& turn, Worker& worker, const absl::Status& cause,
   Log(turn, absl::StrCat(group.model->key.ToString(), " worker ", worker.id.value, ": ", text));
   EndStream(turn, worker, absl::AbortedError(text));
   FailAllOperations(turn, group, absl::Status(cause.code(), text));
-  const bool lost = others == OthersPublications::kAreLost;
-  for (auto& [id, buffer] : worker.buffers) DetachBuffer(turn, buffer, lost ? why : std::string());
+  for (auto& [id, buffer] : worker.buffers) DetachBuffer(turn, buffer, why, others);
   turn.state.deadlines.erase(LeaseOf(worker));
   group.members.erase(worker.name.rank);
   const WorkerId id = worker.id;  // a copy: the record dies next

@@ -10,6 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "th/protocol/messages.h"
+#include "th/reference_registry/buffer_registration.h"
 #include "th/registry_state/state.h"
 #include "th/registry_state/turn.h"
 
@@ -48,10 +49,6 @@ absl::Duration RetryAfter(const RegistryState& state, const JoinRequest& request
 
 // The stream has broken; the lease runs on.
 void LoseStream(Turn& turn, Worker& worker);
-
-// The effect of a member's end on what the others of its group have published: lost (see
-// LosePublication), or whole again if the member that takes its rank brings its part.
-enum class OthersPublications : uint8_t { kAreLost, kStay };
 
 // The worker is no member any more: operations of its group end with the code of `cause`, naming
 // the rank and the cause; what it held is gone for readers, and so is what the rest of its replica

@@ -45,9 +45,9 @@ bool AgreeOnRoot(Turn& turn, Buffer& buffer, const Digest& root);
 bool HoldsPublication(const Buffer& buffer);
 // Ends what the ranks of `replica` have published: rank `gone` holds its part no more and will not
 // have it again, so that the version cannot become whole at this group. `why` follows the rank's
-// name ("was replaced by a new process"). Each rank that holds a part
-// receives PublicationRefused (UNAVAILABLE: publish again) and stops being a source. Does nothing
-// to what was received by an update: that stays with its ranks until they update again.
+// name ("was replaced by a new process"). Each rank that holds a part receives PublicationRefused
+// (UNAVAILABLE: publish again) and stops being a source. Does nothing to what was received by an
+// update: that stays with its ranks until they update again.
 void LosePublication(Turn& turn, Replica& replica, const RankName& gone, absl::string_view why);
 // Call after a rank was sent an earlier result that it had not heard: where that made a publication
 // that is lost since, the rank hears that too.

@@ -218,7 +218,7 @@ bool IsWholeSomewhere(const Version& version, const std::string& form) {
 struct Missing {
   VersionInfo version;
   std::string form;  // empty: any
-  LastHolder last{EventId(), "", std::string(kNotBackSinceRestart)};
+  LastHolder last{EventId(), "", kNotBackSinceRestart};
 };
 using MissingVersions = std::map<VersionSequence, Missing>;
 
@@ -380,7 +380,7 @@ void ReportLatestWithoutHolder(Turn& turn, const Model& model, const std::string
 }
 
 void ReportLostSinceRestart(Turn& turn, Model& model) {
-  ReportLatestWithoutHolder(turn, model, std::string(kNotBackSinceRestart));
+  ReportLatestWithoutHolder(turn, model, kNotBackSinceRestart);
   if (!MayRetain(model.durable)) return;
   for (const Missing& lost : MissingSinceRestart(model)) {
     const bool retained = IsRetained(model, lost.version.sequence, lost.form);

@@ -20,7 +20,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "th/identifiers/identifiers.h"
 #include "th/registry_state/state.h"
@@ -29,8 +28,7 @@
 namespace th::registry {
 
 // It follows the name of a rank, or of a version that nobody has brought back.
-inline constexpr absl::string_view kNotBackSinceRestart =
-    "has not come back since the server restarted";
+inline constexpr char kNotBackSinceRestart[] = "has not come back since the server restarted";
 
 // O(newer versions of the model, up to keep_latest complete ones).
 bool IsRetained(const Version& version, const std::string& form);

@@ -201,19 +201,24 @@ LastHolder HowItGoes(const Turn& turn, const Buffer& buffer) {
   return {EventId(), name, "is gone"};
 }
 
-// Notes when the buffer was the last holder of a shard of the latest or a retained version, in a
-// form that had all its shards somewhere.
-void NoteIfLast(Turn& turn, const Buffer& buffer, const LastHolder& last) {
+// True when the buffer is the last holder of a shard of the latest or a retained version, in a form
+// that has all its shards somewhere.
+bool IsLastHolder(const Turn& turn, const Buffer& buffer) {
   const Shard& shard = *buffer.shard;
   const auto is_other = [&](const auto& holder) {
     return holder.second != &buffer && HasOrGets(*holder.second);
   };
   const Model& model = *shard.version->model;
   const bool matters = MayRetain(model.durable) || shard.version->info.sequence == LatestOf(model);
-  if (!matters || turn.state.adopting || !HasOrGets(buffer)) return;
-  if (std::any_of(shard.holders.begin(), shard.holders.end(), is_other)) return;
-  if (!IsSomewhere(*shard.version, shard.key.form)) return;
-  turn.forms_left[{model.key, shard.version->info.sequence, shard.key.form}] = last;
+  if (!matters || turn.state.adopting || !HasOrGets(buffer)) return false;
+  if (std::any_of(shard.holders.begin(), shard.holders.end(), is_other)) return false;
+  return IsSomewhere(*shard.version, shard.key.form);
+}
+
+void NoteLastHolder(Turn& turn, const Buffer& buffer, LastHolder last) {
+  const Version& version = *buffer.shard->version;
+  turn.forms_left[{version.model->key, version.info.sequence, buffer.shard->key.form}] =
+      std::move(last);
 }
 
 // Moves committed content to Buffer::displaced. Does nothing for content that is not committed, so
@@ -232,7 +237,7 @@ void RememberDisplaced(Buffer& buffer) {
 void LeaveShard(Turn& turn, Buffer& buffer) {
   Shard& shard = *buffer.shard;
   const bool was_whole = buffer.content->complete && !buffer.content->refused;
-  NoteIfLast(turn, buffer, HowItGoes(turn, buffer));
+  if (IsLastHolder(turn, buffer)) NoteLastHolder(turn, buffer, HowItGoes(turn, buffer));
   SetIndexed(buffer, std::nullopt);
   CountPromising(buffer, false);
   CountStaying(turn, buffer, false);
@@ -351,7 +356,7 @@ void DisplaceContent(Turn& turn, Buffer& buffer) {
 }
 
 void RefuseContent(Turn& turn, Buffer& buffer, const LastHolder& last) {
-  NoteIfLast(turn, buffer, last);
+  if (IsLastHolder(turn, buffer)) NoteLastHolder(turn, buffer, last);
   buffer.content->refused = true;
   Reindex(turn, buffer);
   DropSource(turn, *buffer.shard, buffer.address, /*was_whole=*/false);

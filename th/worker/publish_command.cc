@@ -163,10 +163,9 @@ ExitStatus PublishAndHold(const PublishFlags& flags, const Attributes& attribute
       }
       if (ended.ok()) return Drain(flags, publisher);
     }
-    const bool out_of_step = std::exchange(lost, false) && Publisher::IsOutOfStep(ended);
-    const bool again = !flags.exit_on_loss && (Publisher::MayPublishAgain(ended) || out_of_step);
-    lost = Publisher::MayPublishAgain(ended);
-    if (!again || MonotonicNow() > give_up) return Fail(ended, failed);
+    const bool lost_before = std::exchange(lost, Publisher::MayPublishAgain(ended));
+    const bool again = lost || (lost_before && Publisher::IsOutOfStep(ended));
+    if (flags.exit_on_loss || !again || MonotonicNow() > give_up) return Fail(ended, failed);
     LOG(WARNING) << ended.message();
     LOG(INFO) << "publishing " << flags.label << " again";
   }

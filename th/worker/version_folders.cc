@@ -113,25 +113,14 @@ std::vector<VersionFolders::Folder> VersionFolders::OursBut(const std::string& c
 
 std::vector<std::string> VersionFolders::RemoveOlder(size_t keep,
                                                      const std::string& current) const {
-  size_t left = std::max<size_t>(keep, 1) - (current.empty() ? 0 : 1);
+  const size_t kept = std::max<size_t>(keep, 1) - (current.empty() ? 0 : 1);
   std::vector<Folder> ours = OursBut(current);
-  if (ours.size() <= left) return {};
-  std::vector<Folder> withdrawn, older;
-  for (Folder& folder : ours) {
-    if (left == 0) {
-      older.push_back(std::move(folder));
-    } else if (is_withdrawn_(folder.sequence)) {
-      withdrawn.push_back(std::move(folder));
-    } else {
-      --left;
-    }
-  }
-  if (left < withdrawn.size()) {
-    older.insert(older.begin(), withdrawn.begin() + static_cast<ptrdiff_t>(left), withdrawn.end());
-  }
+  if (ours.size() <= kept) return {};
+  std::stable_partition(ours.begin(), ours.end(),
+                        [this](const Folder& folder) { return !is_withdrawn_(folder.sequence); });
   std::vector<std::string> removed;
-  for (const Folder& folder : older) {
-    if (Remove(folder.path)) removed.push_back(folder.path);
+  for (size_t i = kept; i < ours.size(); ++i) {
+    if (Remove(ours[i].path)) removed.push_back(ours[i].path);
   }
   return removed;
 }

@@ -22,8 +22,8 @@ namespace th {
 
 class VersionFolders {
  public:
-  // `is_withdrawn` says whether a roll-back has withdrawn a version; it is asked by RemoveOlder of
-  // few of them.
+  // `is_withdrawn` says whether a roll-back has withdrawn a version; RemoveOlder asks it where
+  // there is something to remove.
   VersionFolders(
       std::string into, ModelKey key,
       std::function<bool(VersionSequence)> is_withdrawn = [](VersionSequence) { return false; });

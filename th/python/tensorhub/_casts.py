@@ -5,45 +5,53 @@ torch and numpy cast, by their own rules of rounding and overflow; neither is im
 from __future__ import annotations
 
 import sys
-from typing import Any, Mapping
+from typing import Any, Iterable
 
 from . import _tensors
 
 _FLOATING = {each for each in _tensors.DTYPES if each.startswith(("float", "bfloat"))}
+_FLOATING_TYPES = {_tensors.DTYPES[each] for each in _FLOATING}
 
 
 class Casts:
-    """The caller's tensors that are registered in another type, each with the twin that is registered for it."""
+    """The caller's tensors that are registered in another type, each with the twin that is registered for it.
 
-    def __init__(self) -> None:
-        self._pairs: list = []
+    `dtype`: the floating-point type in which tensors of one are registered; None: each is registered itself.
+    """
+
+    def __init__(self, dtype: Any = None) -> None:
+        self._floating = None if dtype is None else floating_type(dtype)
+        self._pairs: dict = {}  # by place: (name, the caller's, its twin); tied tensors have one
 
     def __len__(self) -> int:
         return len(self._pairs)
 
-    def add(self, name: str, given: Any, twin: Any) -> None:
-        self._pairs.append((name, given, twin))
+    def registered(self, described: _tensors.Described, value: Any) -> _tensors.Described:
+        """What is registered for the caller's `value`: itself, where it has the type or is of no floating-point type."""
+        if self._floating is None or described.dtype == _tensors.DTYPES[self._floating] or described.dtype not in _FLOATING_TYPES:
+            return described
+        place = described.place + (described.dtype,)
+        if place not in self._pairs:
+            self._pairs[place] = described.name, value, _twin_of(described.name, value, self._floating)
+        return _tensors.describe(described.name, self._pairs[place][2])
 
     def write_twins(self) -> None:
         """Casts the caller's values into what is registered. ValueError naming a tensor of another shape than before."""
-        for name, given, twin in self._pairs:
+        for name, given, twin in self._pairs.values():
             if tuple(given.shape) != tuple(twin.shape):
                 raise ValueError("tensor %r has the shape %s now, and had %s when it was registered: register the weights again"
                                  % (name, tuple(given.shape), tuple(twin.shape)))
-        for _, given, twin in self._pairs:
-            _copy(given, twin)
-        self._await_devices()
+        self._copy_all((given, twin) for _, given, twin in self._pairs.values())
 
     def read_twins(self) -> None:
         """Casts what is registered into the caller's tensors."""
-        for _, given, twin in self._pairs:
-            _copy(twin, given)
-        self._await_devices()
+        self._copy_all((twin, given) for _, given, twin in self._pairs.values())
 
-    def _await_devices(self) -> None:
-        """The library reads and writes GPU memory outside of torch's streams."""
-        for device in {twin.device for _, _, twin in self._pairs if getattr(getattr(twin, "device", None), "type", "") == "cuda"}:
-            sys.modules["torch"].cuda.current_stream(device).synchronize()
+    def _copy_all(self, pairs: Iterable[tuple]) -> None:
+        """From the first to the second of each. The library reads and writes GPU memory outside of torch's streams."""
+        for source, target in pairs:
+            _copy(source, target)
+        _tensors.await_devices(twin for _, _, twin in self._pairs.values())
 
 
 def _copy(source: Any, target: Any) -> None:
@@ -72,24 +80,3 @@ def _twin_of(name: str, value: Any, floating: str) -> Any:
             raise ValueError("tensor %r is numpy's, which does not know %s: register it as a tensor of torch" % (name, floating)) from None
     raise TypeError("tensor %r is a %s, which nothing here can cast: register it as a tensor of torch or numpy"
                     % (name, type(value).__name__))
-
-
-def cast(named: Mapping[str, Any], dtype: Any) -> tuple[Casts, dict[str, Any]]:
-    """What is to be registered for `named`, in which every floating-point tensor has the type, and the casts between them.
-
-    A tensor that has the type already, or is of no floating-point type, is registered itself. Tied tensors have one twin.
-    """
-    floating = floating_type(dtype)
-    wanted, from_types = _tensors.DTYPES[floating], {_tensors.DTYPES[each] for each in _FLOATING}
-    casts, twins, registered = Casts(), {}, {}
-    for name, value in named.items():
-        described = _tensors.describe(name, value)
-        if described.dtype == wanted or described.dtype not in from_types:
-            registered[name] = value
-            continue
-        place = (described.address, described.shape, described.dtype)
-        if place not in twins:
-            twins[place] = _twin_of(name, value, floating)
-            casts.add(name, value, twins[place])
-        registered[name] = twins[place]
-    return casts, registered

@@ -129,10 +129,8 @@ class Hub:
     # ---- registering
 
     def _register(self, values: Any, name: str, form: str, segment_bytes: Bytes, checksums: bool, dtype: Any) -> tuple:
-        casts, named = _casts.Casts(), dict(_tensors.named_tensors(values))
-        if dtype is not None:
-            casts, named = _casts.cast(named, dtype)
-        described = [_tensors.describe(each, value) for each, value in named.items()]
+        casts = _casts.Casts(dtype)
+        described = [casts.registered(_tensors.describe(each, value), value) for each, value in _tensors.named_tensors(values)]
         options = _library.RegisterOptions(name=encoded(name), form=encoded(form),
                                            segment_bytes=parse_bytes(segment_bytes, "segment_bytes"),
                                            no_checksums=0 if checksums else 1)

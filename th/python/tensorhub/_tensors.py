@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import sys
 from typing import Any, Callable, Iterable, Mapping, Optional, Sequence
 
 # safetensors' names of the types, by their names in torch and numpy.
@@ -189,6 +190,12 @@ def _describe_buffer(name: str, value: Any) -> Described:
     # While this is exported its owner can neither free nor resize it.
     exported = (ctypes.c_char * view.nbytes).from_buffer(value)
     return Described(name, dtype, tuple(view.shape), ctypes.addressof(exported) if view.nbytes else 0, exported)
+
+
+def await_devices(tensors: Iterable[Any]) -> None:
+    """Waits until what GPUs were asked to write into torch's tensors is written; others need no wait."""
+    for device in {tensor.device for tensor in tensors if getattr(tensor, "is_cuda", False)}:
+        sys.modules["torch"].cuda.synchronize(device)
 
 
 def describe(name: str, value: Any) -> Described:

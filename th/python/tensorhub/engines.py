@@ -16,7 +16,7 @@ import logging
 import math
 from typing import Any, Callable, ContextManager, Iterable, Mapping, Optional, Sequence, Tuple
 
-from . import _hub, _receive
+from . import _hub, _receive, _tensors
 from ._arguments import Bytes, Version
 
 logger = logging.getLogger("tensorhub")
@@ -123,18 +123,11 @@ class EngineWeights:
             self._weights.unpublish(drop_retained=True)
         with pause():
             load(tensors.items())
-            _await_devices(self._buffers.values())
+            _tensors.await_devices(self._buffers.values())
         self._weights.publish(wanted.label, derived_from=wanted.selector)
         self._weights.await_published()
         logger.info("loaded %s by name, and offer it as %s", wanted.label, self._form)
         return Loaded(wanted, True, bytes_received, sources)
-
-
-def _await_devices(tensors: Iterable[Any]) -> None:
-    """Waits until what GPUs were asked to write into the tensors is written."""
-    import torch
-    for device in {tensor.device for tensor in tensors if tensor.is_cuda}:
-        torch.cuda.synchronize(device)
 
 
 def flat_buffers(tensors: Mapping[str, Any]) -> dict:
@@ -177,6 +170,6 @@ class PublishedCopies:
                 seen.add(name)
             if len(seen) != len(self._copies):
                 raise ValueError("tensor %r was sent first, and not now" % min(set(self._copies) - seen))
-        _await_devices(self._copies.values())
+        _tensors.await_devices(self._copies.values())
         self._weights.publish(version)
         return self._weights.await_published()
