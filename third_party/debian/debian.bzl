@@ -38,6 +38,8 @@ def _debian_repository_impl(ctx):
     ctx.delete("archives")
     for source, path in ctx.attr.extra_files.items():
         ctx.template(path, source, {}, executable = True)
+    for file, path in ctx.attr.linked_folders.items():
+        ctx.symlink(ctx.path(file).dirname, path)
     if ctx.attr.prepare:
         run(ctx, ["/bin/bash", ctx.path(ctx.attr.prepare)], "preparing the sources failed")
     for path in ctx.attr.removed:
@@ -61,6 +63,7 @@ debian_repository = repository_rule(
         "prepare": attr.label(doc = "Shell script that is run in the unpacked repository, after extra_files.", allow_single_file = True),
         "removed": attr.string_list(doc = "Paths that are deleted after unpacking."),
         "build_file": attr.label(doc = "Replaces the root package's BUILD file.", allow_single_file = True),
+        "linked_folders": attr.label_keyed_string_dict(doc = "{file: path in the repository}: a link to the file's folder.", allow_files = True),
         "extra_files": attr.label_keyed_string_dict(doc = "{file: path in the repository}, copied.", allow_files = True),
     },
 )

@@ -16,8 +16,11 @@ for library in isl mpc mpfr gmp zstd z bfd opcodes ctf ctf-nobfd jansson gprofng
 done
 
 # What files include that find no precompiled headers for their flags: see BUILD.bazel.
-mkdir standard_headers
-: >standard_headers/standard.h
+mkdir not_precompiled
+: >not_precompiled/precompiled.h
+
+# Holds links to the headers of Abseil and GoogleTest (repositories.bzl), and exists without them too.
+mkdir -p libraries
 
 # bin/gcc and bin/ld are scripts of ours; they look at the name that they are called by.
 for tool in cpp gcov; do ln -s gcc "bin/$tool"; done

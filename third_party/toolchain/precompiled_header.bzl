@@ -7,19 +7,19 @@ def _precompiled_header_impl(ctx):
     ctx.actions.run(
         executable = ctx.attr.compiler,
         arguments = ctx.attr.flags + ["-x", "c++-header", "-c", ctx.file.header.path, "-o", ctx.outputs.out.path],
-        inputs = ctx.files.compiler_files + [ctx.file.header],
+        inputs = ctx.files.inputs + [ctx.file.header],
         outputs = [ctx.outputs.out],
         mnemonic = "PrecompileHeader",
-        progress_message = "Precompiling the standard library's headers: " + ctx.label.name,
+        progress_message = "Precompiling headers: " + ctx.label.name,
     )
 
 precompiled_header = rule(
     implementation = _precompiled_header_impl,
     attrs = {
-        "compiler": attr.string(doc = "Its path among compiler_files.", mandatory = True),
-        "compiler_files": attr.label(mandatory = True),
+        "compiler": attr.string(doc = "Its path among inputs.", mandatory = True),
         "flags": attr.string_list(),
         "header": attr.label(allow_single_file = True, mandatory = True),
+        "inputs": attr.label_list(doc = "The compiler, and all that the header includes.", allow_files = True),
         "out": attr.output(mandatory = True),
     },
 )
