@@ -133,6 +133,29 @@ class Part:
         return self.local.data_ptr()
 
 
+class CastsTest(FleetTest):
+    def test_weights_kept_in_one_type_are_published_in_another(self):
+        trained, kept = Trained(), Trained()
+        with torch.no_grad():
+            trained.q.weight.fill_(1 / 3)
+        trainer = self.join("trainer").register(trained, dtype=torch.bfloat16)
+        rollout = self.join("rollout").register(kept, dtype="BF16")
+        engine = Trained().to(torch.bfloat16)
+        plain = self.join("engine").register(engine)
+        for version in (1, 2):
+            if version == 2:
+                trainer.unpublish()
+                trained.step()
+            trainer.publish(version)
+            trainer.await_published()
+            rounded = trained.fused().to(torch.bfloat16)
+            self.assertEqual(rollout.update(version).bytes_received, rounded.nbytes)
+            self.assertTrue(torch.equal(kept.fused(), rounded.to(torch.float32)))
+            plain.update(version)
+            self.assertTrue(torch.equal(engine.fused(), rounded))
+        self.assertFalse(torch.equal(kept.fused(), trained.fused()), "a third is no number of bfloat16")
+
+
 class BuffersTest(unittest.TestCase):
     def test_a_transposed_tensor_is_its_memory(self):
         tensor = torch.arange(6.0).reshape(2, 3)

@@ -608,7 +608,8 @@ TH_EXPORT th_status th_controller_list_start(th_controller* controller, double t
                                              th_operation** operation);
 /* What happened of late, oldest first, as `th events` shows it: {"epoch", "last", "lost",
  * "events"}. Only what came after number `after` (0: all); `id` NULL: of all operations, else of
- * "7-1234". Ask on with `after` = "last"; another epoch counts from 1 again. */
+ * "7-1234". The server's own events have an empty "run" and "model", and come with those of every
+ * run. Ask on with `after` = "last"; another epoch counts from 1 again. */
 TH_EXPORT th_status th_events(th_controller* controller, uint64_t after, const char* id,
                               double timeout, char** events);
 TH_EXPORT th_status th_events_start(th_controller* controller, uint64_t after, const char* id,

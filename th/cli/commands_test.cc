@@ -336,6 +336,16 @@ TEST_F(TwoProcessesTest, APublisherPublishesAgainWhenARankWasStoppedAloneAndStar
   EXPECT_THAT(first_->AwaitLine("published"), HasSubstr("step-1"));
 }
 
+TEST_F(TwoProcessesTest, TheOthersEndAfterTheirTimeoutWhenARankStoppedAloneStaysAway) {
+  StartBoth({"--timeout", "5s"}, {"--drain", "100ms"});
+  second_->process().Signal(SIGTERM);
+  EXPECT_EQ(second_->Finish().status, kOk);
+  const ProgramRun ended = first_->Finish();
+  EXPECT_EQ(ended.status, kFailed);
+  EXPECT_THAT(ended.errors, HasSubstr("publishing step-1 again"));
+  EXPECT_THAT(ended.errors, AllOf(HasSubstr("ran out of time"), HasSubstr("trainer/1")));
+}
+
 TEST_F(TwoProcessesTest, WithExitOnLossTheOthersEndWhenARankIsReplaced) {
   StartBoth({"--exit-on-loss"});
   KillSecond();

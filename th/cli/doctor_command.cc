@@ -1,5 +1,6 @@
 // th doctor: what of this host, and of a pair of hosts, helps or hinders TensorHub.
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "th/client/controller.h"
 #include "th/client/server_list.h"
 #include "th/client_flags/connection_flags.h"
+#include "th/client_flags/flag_checks.h"
 #include "th/command_line/reporter.h"
 #include "th/command_line/stop_signals.h"
 #include "th/doctor/doctor.h"
@@ -79,23 +81,26 @@ doctor::ServerFacts AskServer(const DoctorFlags& flags) {
   return {.server = flags.server, .epoch = epoch->value};
 }
 
-// The address whose route is examined: the first of the server's where it has several; "": none.
-absl::StatusOr<std::string> TargetOf(const DoctorFlags& flags) {
+// The address whose route is examined: the first of the server's where it has several; "": none is
+// named, or it cannot be found out, which AskServer says.
+std::string TargetOf(const DoctorFlags& flags) {
   if (flags.server.empty()) return flags.peer.empty() ? flags.to : flags.peer;
-  TH_ASSIGN_OR_RETURN(const ServerList servers, ServerList::Parse(flags.server));
-  return servers.first();
+  const absl::StatusOr<ServerList> servers = ServerList::Parse(flags.server);
+  return servers.ok() ? servers->first() : "";
+}
+
+// The server that other commands would call: TH_SERVER's, or the configuration file's, from which
+// it is set. "": neither names one, and the host is examined by itself.
+std::string ConfiguredServer() {
+  const char* const server = std::getenv("TH_SERVER");
+  return server == nullptr ? "" : server;
 }
 
 ExitStatus RunDoctor(const DoctorFlags& flags) {
   const StopSignals stop = flags.reporter.TakeSignals();
   doctor::ExamineOptions options = {.connect_timeout = flags.connect_timeout};
-  const absl::StatusOr<std::string> target = TargetOf(flags);
-  if (!target.ok()) {
-    const bool wrong = absl::IsInvalidArgument(target.status());
-    return flags.reporter.Fail(target.status(), wrong ? ExitStatus::kUsage : ExitStatus::kFailed);
-  }
-  if (!target->empty()) {
-    const absl::StatusOr<doctor::HostAndPort> to = doctor::ParseHostAndPort(*target);
+  if (const std::string target = TargetOf(flags); !target.empty()) {
+    const absl::StatusOr<doctor::HostAndPort> to = doctor::ParseHostAndPort(target);
     if (!to.ok()) return flags.reporter.Fail(to.status(), ExitStatus::kUsage);
     options.to = *to;
   }
@@ -128,7 +133,8 @@ void AddDoctorCommand(CLI::App* app, ExitStatus* exit) {
           ->add_option("--server", flags->server,
                        "the reference server, as for other commands (HOST:PORT, several with "
                        "commas, file:PATH): the way to it is examined too, and whether it answers "
-                       "this release")
+                       "this release (default: as `th config` shows it, if it is set there)")
+          ->check(IsServerList())
           ->excludes(to);
   CLI::Option* peer =
       doctor
@@ -153,8 +159,16 @@ void AddDoctorCommand(CLI::App* app, ExitStatus* exit) {
   AddDurationFlag(doctor, "--connect-timeout", &flags->connect_timeout, kTimeouts,
                   "the time, like 3s, for a connection to each of its addresses");
   flags->reporter.AddFlag(doctor);
-  doctor->callback(
-      [flags, exit] { *exit = flags->listen.empty() ? RunDoctor(*flags) : RunListener(*flags); });
+  doctor->callback([flags, exit] {
+    if (!flags->listen.empty()) {
+      *exit = RunListener(*flags);
+      return;
+    }
+    if (flags->to.empty() && flags->server.empty() && flags->peer.empty()) {
+      flags->server = ConfiguredServer();
+    }
+    *exit = RunDoctor(*flags);
+  });
 }
 
 }  // namespace th

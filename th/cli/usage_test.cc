@@ -131,8 +131,38 @@ TEST(UsageTest, DoctorTellsAServerFromAnotherOpenPort) {
   EXPECT_EQ(VerdictOf(run, "connect"), "ok") << run.output();
   EXPECT_EQ(VerdictOf(run, "server"), "problem") << run.output();
   Expect(Th(), {{"no port", {"doctor", "--server", "node7"}, kUsage, "node7"},
-                {"no file", {"doctor", "--server", "file:/no/such"}, kFailed, "/no/such"},
                 {"both", {"doctor", "--server", "a:1", "--to", "a:1"}, kUsage, "excludes"}});
+}
+
+TEST(UsageTest, DoctorExaminesTheHostWhereNoFileNamesTheServerYet) {
+  for (const auto& [named, said] : std::vector<std::pair<std::string, std::string>>{
+           {"file:/no/such", "no server has written its address to /no/such"},
+           {"file:/", "/ is a folder; name the file in it"}}) {
+    const ProgramRun run = RunProgram({Th(), "doctor", "--server", named, "--json"});
+    EXPECT_EQ(run.status, kFailed);
+    EXPECT_THAT(run.output(), HasSubstr(said));
+    EXPECT_EQ(VerdictOf(run, "server"), "problem") << run.output();
+    EXPECT_NE(VerdictOf(run, "open-files"), "") << run.output();
+    EXPECT_EQ(VerdictOf(run, "connect"), "") << run.output();
+  }
+}
+
+TEST(UsageTest, DoctorAsksTheServerThatIsConfigured) {
+  RunningServer server;
+  const auto doctor = [](const std::string& setting, const std::vector<std::string>& more) {
+    std::vector<std::string> command = {"/usr/bin/env", "TH_CONFIG=", setting,
+                                        Th(),           "doctor",     "--json"};
+    command.insert(command.end(), more.begin(), more.end());
+    return RunProgram(command);
+  };
+  const std::string set = absl::StrCat("TH_SERVER=", server.address());
+  EXPECT_EQ(VerdictOf(doctor(set, {}), "server"), "ok");
+  EXPECT_EQ(VerdictOf(doctor(set, {"--to", server.address()}), "server"), "");
+  EXPECT_EQ(VerdictOf(doctor("TH_SERVER=", {}), "server"), "");
+  const ProgramRun wrong = doctor("TH_SERVER=node7", {});
+  EXPECT_EQ(wrong.status, kFailed);
+  EXPECT_EQ(VerdictOf(wrong, "server"), "problem");
+  EXPECT_THAT(wrong.output(), HasSubstr("node7"));
 }
 
 TEST(UsageTest, DoctorExaminesAPairUntilTheListenerIsStopped) {

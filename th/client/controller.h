@@ -46,8 +46,9 @@ class Controller {
 
   // Models, versions and who holds them: of the options' run and model, all where they are empty.
   absl::StatusOr<Catalog> List(absl::Duration timeout = absl::Seconds(10));
-  // The recent events in the run and model of the options, oldest first. `id` empty: all
-  // operations. Ask on with `after` = the answer's `last`; another epoch counts from 1 again.
+  // The recent events in the run and model of the options, and the server's own, which have an
+  // empty key; oldest first. `id` empty: all operations. Ask on with `after` = the answer's `last`;
+  // another epoch counts from 1 again.
   absl::StatusOr<RecentEvents> Events(uint64_t after = 0, EventId id = {},
                                       absl::Duration timeout = absl::Seconds(10));
   // Which version the name stands for now.

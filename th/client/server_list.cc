@@ -1,6 +1,8 @@
 #include "th/client/server_list.h"
 
+#include <filesystem>
 #include <fstream>
+#include <system_error>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -29,6 +31,11 @@ absl::StatusOr<std::vector<std::string>> ParseAddresses(absl::string_view text) 
 }
 
 absl::StatusOr<std::vector<std::string>> ReadAddresses(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) {
+    return absl::UnavailableError(absl::StrCat(
+        path, " is a folder; name the file in it that tensorhub_server --address-file writes"));
+  }
   std::ifstream file(path);
   if (!file.is_open()) {
     return absl::UnavailableError(absl::StrCat("no server has written its address to ", path,

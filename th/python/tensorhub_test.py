@@ -211,7 +211,7 @@ class CastsTest(HubTest):
             hub.register({"w": FakeFloats([1])}, dtype="int8")
         with self.assertRaisesRegex(TypeError, "'w' is a array, which nothing here can cast"):
             hub.register({"w": array.array("f", [1])}, dtype="float64")
-        weights = hub.register({"w": FakeFloats([1])}, dtype="float32")
+        weights = hub.register({"w": FakeFloats([1])}, dtype="FP32")
         with self.assertRaisesRegex(ValueError, "dtype= have memory of their own"):
             weights.rebind({"w": FakeFloats([1])})
         with self.assertRaisesRegex(ValueError, "after_cuda_event"):
@@ -507,6 +507,13 @@ class WrongInputTest(HubTest):
                 (TypeError, "step or a label", lambda: weights.update(1.5)),
                 (ValueError, "when_seeding", lambda: weights.update(when_seeding="sometimes")),
                 (TypeError, "list of names", lambda: hub.receive(names="a")),
+                (TypeError, "timeout is a number of seconds, not str '5'", lambda: weights.update(timeout="5")),
+                (TypeError, "timeout is a number of seconds, not str '5'", lambda: hub.wait_for(timeout="5")),
+                (ValueError, "drain_timeout is nan", lambda: weights.unpublish(drain_timeout=float("nan"))),
+                (TypeError, "form is a text, not int 3", lambda: hub.register({"v": bytearray(1)}, form=3)),
+                (ValueError, "floor is .* zero byte", lambda: weights.update(floor="a\0b")),
+                (ValueError, "rank is -1: an integer from 0", lambda: self.join("other", rank=-1)),
+                (ValueError, "ranks is 4294967297", lambda: self.join("other", ranks=2**32 + 1)),
                 (ValueError, "TH_RUN", lambda: tensorhub.join(self.server.address, model="m", group="g")),
                 (tensorhub.InvalidArgument, "rank", lambda: self.join("other", rank=3, ranks=2)),
                 (tensorhub.FailedPrecondition, "", weights.apply)):

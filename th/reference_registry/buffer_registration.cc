@@ -17,7 +17,7 @@
 namespace th::registry {
 namespace {
 
-absl::Status SizesAgree(const AnnouncedBuffer& announced, const ShardLayout& layout) {
+absl::Status CheckSizes(const AnnouncedBuffer& announced, const ShardLayout& layout) {
   if (announced.bytes == layout.bytes() && announced.segment_count == layout.segment_count()) {
     return absl::OkStatus();
   }
@@ -27,7 +27,7 @@ absl::Status SizesAgree(const AnnouncedBuffer& announced, const ShardLayout& lay
                    " in ", layout.segment_count()));
 }
 
-absl::Status SameAsBefore(const Buffer& known, const AnnouncedBuffer& announced) {
+absl::Status CheckUnchanged(const Buffer& known, const AnnouncedBuffer& announced) {
   if (known.name == announced.buffer_name && known.form == announced.form &&
       known.layout == announced.layout) {
     return absl::OkStatus();
@@ -37,7 +37,7 @@ absl::Status SameAsBefore(const Buffer& known, const AnnouncedBuffer& announced)
                    known.name, " with another name, form or layout; unregister it first"));
 }
 
-absl::Status FitsGroup(const Worker& worker, const AnnouncedBuffer& announced) {
+absl::Status CheckFitsGroup(const Worker& worker, const AnnouncedBuffer& announced) {
   auto replica = worker.group->replicas.find(announced.buffer_name);
   if (replica == worker.group->replicas.end()) return absl::OkStatus();
   if (replica->second.role != announced.role) {
@@ -60,8 +60,8 @@ absl::Status FitsGroup(const Worker& worker, const AnnouncedBuffer& announced) {
                    NameOf(*other).ToString(), "; all ranks must register it in one form"));
 }
 
-absl::Status HasRoom(const RegistryState& state, const Worker& worker,
-                     const AnnouncedBuffer& announced) {
+absl::Status CheckLimits(const RegistryState& state, const Worker& worker,
+                         const AnnouncedBuffer& announced) {
   const RegistryLimits& limits = state.limits;
   if (worker.buffers.size() >= limits.max_buffers_per_worker) {
     return absl::ResourceExhaustedError(
@@ -73,6 +73,10 @@ absl::Status HasRoom(const RegistryState& state, const Worker& worker,
                                                      " layouts, and max_layouts is ",
                                                      limits.max_layouts));
   }
+  return absl::OkStatus();
+}
+
+absl::Status CheckNameIsFree(const Worker& worker, const AnnouncedBuffer& announced) {
   for (const auto& [id, other] : worker.buffers) {
     if (other.name != announced.buffer_name) continue;
     return absl::AlreadyExistsError(absl::StrCat("buffer ", id.value, " of ",
@@ -143,13 +147,13 @@ void EndOperationsOf(Turn& turn, Replica& replica, const absl::Status& status) {
   }
 }
 
-// How many holders of a layout are looked at for one that can be asked; when all of them are away,
-// the next that announces it is asked.
+// ConnectedWorkerWith looks at no more buffers of a layout than this. Where all of their workers
+// are away, the next worker that announces the layout is asked.
 constexpr size_t kMaxLookedAt = 64;
 
 // A worker that has a stream and a buffer with this layout; null when there is none.
-const Worker* SomebodyWith(const RegistryState& state, const LayoutRecord& record,
-                           WorkerId except) {
+const Worker* ConnectedWorkerWith(const RegistryState& state, const LayoutRecord& record,
+                                  WorkerId except) {
   size_t looked_at = 0;
   for (const BufferAddress& address : record.buffers) {
     if (++looked_at > kMaxLookedAt) return nullptr;
@@ -159,14 +163,16 @@ const Worker* SomebodyWith(const RegistryState& state, const LayoutRecord& recor
   return nullptr;
 }
 
-// The one that was asked does not answer: somebody else is asked, or the next that announces it.
+// Asks another worker than the one that was asked, or, where there is none, the next that announces
+// the layout.
 void AskAnother(Turn& turn, LayoutRecord& record, const Digest& digest) {
-  const WorkerId silent = std::exchange(record.asked, WorkerId());
-  const Worker* other = SomebodyWith(turn.state, record, silent);
+  const WorkerId asked_before = std::exchange(record.asked, WorkerId());
+  const Worker* other = ConnectedWorkerWith(turn.state, record, asked_before);
   if (other != nullptr) WantLayout(turn, record, digest, *other);
 }
 
-// The next buffer of its name must not hear what its operations came to, under the same numbers.
+// Records that the name is free again: the next buffer of this name, whose operations have the same
+// numbers, is not to be given the results of this one's.
 void NoteFreed(const Buffer& buffer) {
   const Replica& replica = *buffer.replica;
   const bool numbered = !replica.results.empty() || !replica.pending.empty() ||
@@ -175,7 +181,7 @@ void NoteFreed(const Buffer& buffer) {
   if (numbered && !HasNameOfItsOwn(replica.role)) replica.group->freed.Add(buffer.name);
 }
 
-absl::Status HasRoomFor(const RegistryState& state, const ShardLayout& layout) {
+absl::Status CheckLayoutBytes(const RegistryState& state, const ShardLayout& layout) {
   const uint64_t limit = state.limits.max_layout_bytes;
   if (layout.encoded_bytes() <= limit - std::min(limit, state.layout_bytes)) {
     return absl::OkStatus();
@@ -249,13 +255,14 @@ absl::Status AnnounceBuffer::CanApply(const RegistryState& state) const {
                                      : ", and only a staged copy is for another buffer"));
   }
   if (const ShardLayout* layout = FindLayoutOf(state, announced.layout)) {
-    TH_RETURN_IF_ERROR(SizesAgree(announced, *layout));
+    TH_RETURN_IF_ERROR(CheckSizes(announced, *layout));
   }
   if (auto known = own.buffers.find(announced.buffer); known != own.buffers.end()) {
-    return SameAsBefore(known->second, announced);
+    return CheckUnchanged(known->second, announced);
   }
-  TH_RETURN_IF_ERROR(HasRoom(state, own, announced));
-  return FitsGroup(own, announced);
+  TH_RETURN_IF_ERROR(CheckLimits(state, own, announced));
+  TH_RETURN_IF_ERROR(CheckNameIsFree(own, announced));
+  return CheckFitsGroup(own, announced);
 }
 
 void AnnounceBuffer::Apply(Turn& turn) const {
@@ -272,23 +279,24 @@ void AnnounceBuffer::Apply(Turn& turn) const {
     WakeWaiting(turn, *buffer.shard);
   }
   LayoutRecord& record = turn.state.layouts[announced.layout];
-  const bool asked_already = record.asked != WorkerId() && record.asked != worker;
-  if (record.layout.has_value() || asked_already) {
+  const bool asked_another = record.asked != WorkerId() && record.asked != worker;
+  if (record.layout.has_value() || asked_another) {
     return AnswerRegistration(turn, buffer, absl::OkStatus());
   }
   buffer.registration_owed = true;
   WantLayout(turn, record, announced.layout, own);
 }
 
-void EndReceiveWithout(Turn& turn, const Worker& refused, const AnnouncedBuffer& announced,
-                       const absl::Status& why) {
+void FailReceiveOfGroup(Turn& turn, const Worker& refused, const AnnouncedBuffer& announced,
+                        const absl::Status& why) {
   const auto found = refused.group->replicas.find(announced.buffer_name);
   if (announced.role != BufferRole::kStreaming || found == refused.group->replicas.end()) return;
   Replica& replica = found->second;
   const bool has_one = replica.buffers.contains(refused.name.rank);
-  // It has one operation: a receive.
-  if (replica.role != BufferRole::kStreaming || has_one || replica.finished != OperationNumber())
+  if (replica.role != BufferRole::kStreaming || has_one || replica.finished != OperationNumber()) {
     return;
+  }
+  // A streaming replica has one operation: a receive.
   const OperationNumber receive = replica.finished.Next();
   const absl::Status status(why.code(),
                             absl::StrCat("rank ", refused.name.ToString(), ": ", why.message()));
@@ -310,7 +318,7 @@ absl::Status StoreLayout::CanApply(const RegistryState& state) const {
 }
 
 void StoreLayout::Apply(Turn& turn) const {
-  if (absl::Status room = HasRoomFor(turn.state, *layout); !room.ok()) {
+  if (absl::Status room = CheckLayoutBytes(turn.state, *layout); !room.ok()) {
     return RefuseLayout(turn, layout->digest(), room);
   }
   LayoutRecord& record = turn.state.layouts[layout->digest()];
@@ -320,9 +328,10 @@ void StoreLayout::Apply(Turn& turn) const {
   std::vector<BufferAddress> wrong;
   for (const BufferAddress& address : record.buffers) {
     Buffer& buffer = *FindBuffer(turn.state, address);
-    absl::Status status = SizesAgree(
+    absl::Status status = CheckSizes(
         {.buffer_name = buffer.name, .bytes = buffer.bytes, .segment_count = buffer.segment_count},
         *layout);
+    // A buffer whose registration was answered before the layout came takes the layout's sizes.
     buffer.bytes = layout->bytes();
     buffer.segment_count = layout->segment_count();
     SealIfNoChecksums(turn, buffer);
@@ -369,6 +378,19 @@ void RemoveBuffer::Apply(Turn& turn) const {
 
 namespace {
 
+// Erases a replica that has no buffer any more, and every index entry that names it.
+void EraseReplica(Turn& turn, Replica& replica) {
+  EndReservation(turn, replica);
+  if (replica.role == BufferRole::kOffload) StopAwaiting(replica);
+  turn.state.replicas.erase(replica.id);
+  turn.state.waiting_for_recovery.erase(replica.id);
+  turn.to_evaluate.erase(replica.id);
+  replica.group->model->host_copies.erase(replica.id);
+  replica.group->model->waiting_for_room.erase(replica.id);
+  const std::string name = replica.buffer_name;  // a copy: the record dies next
+  replica.group->replicas.erase(name);
+}
+
 // The version that the rank publishes, or comes back to if its update fails; 0: none.
 VersionSequence PublishedBy(const Buffer& buffer) {
   if (IsHostCopy(buffer.replica->role)) return VersionSequence();
@@ -391,16 +413,7 @@ void DetachBuffer(Turn& turn, Buffer& buffer, absl::string_view why, OthersPubli
   replica.buffers.erase(gone.rank);
   ReleaseLayout(turn, buffer);
   if (lost) LosePublication(turn, replica, gone, why);
-  if (!replica.buffers.empty()) return;
-  EndReservation(turn, replica);
-  if (replica.role == BufferRole::kOffload) StopAwaiting(replica);
-  turn.state.replicas.erase(replica.id);
-  turn.state.waiting_for_recovery.erase(replica.id);
-  turn.to_evaluate.erase(replica.id);
-  replica.group->model->host_copies.erase(replica.id);
-  replica.group->model->waiting_for_room.erase(replica.id);
-  const std::string name = replica.buffer_name;  // a copy: the record dies next
-  replica.group->replicas.erase(name);
+  if (replica.buffers.empty()) EraseReplica(turn, replica);
 }
 
 namespace {

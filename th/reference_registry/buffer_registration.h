@@ -27,17 +27,19 @@ struct AnnounceBuffer {
   void Apply(Turn& turn) const;
 };
 
-// The buffer of a streaming reader was refused: the other ranks of its group, who have theirs, hear
-// why instead of waiting for it.
-void EndReceiveWithout(Turn& turn, const Worker& refused, const AnnouncedBuffer& announced,
-                       const absl::Status& why);
+// Fails the receive of a group one of whose ranks was refused its streaming buffer: the other ranks
+// do not wait for it.
+void FailReceiveOfGroup(Turn& turn, const Worker& refused, const AnnouncedBuffer& announced,
+                        const absl::Status& why);
 
-// The layout of registered buffers, whoever sends it: its digest is its name.
+// Stores a layout that buffers are registered with. Any worker may send it: its digest names it.
 struct StoreLayout {
   const ShardLayout* layout = nullptr;  // the message's, which outlives this
 
   // FAILED_PRECONDITION: no registered buffer has it, or the server has it already.
   absl::Status CanApply(const RegistryState& state) const;
+  // Answers the registrations that wait for it. Removes, with an error, those whose sizes differ
+  // from its own, and all of them where it exceeds max_layout_bytes.
   void Apply(Turn& turn) const;
 };
 

@@ -98,8 +98,8 @@ class LossesTest : public ::testing::Test {
 TEST_F(LossesTest, WhatRanksComeBackWithoutIsToldOnce) {
   for (TestRank& rank : trainer_) ComesBackDrained(rank);
   EXPECT_THAT(hub_.Log(), HasSubstr("trainer/0: retained version lost: one"));
-  EXPECT_THAT(hub_.Log(), HasSubstr("is lost: it is retained, and its last replica was let go "
-                                    "while the server was away"));
+  EXPECT_THAT(hub_.Log(), HasSubstr("is lost: it is retained, and its last replica was "
+                                    "unpublished while the server was away"));
   EXPECT_EQ(Lost(), 1u);
 }
 
@@ -291,7 +291,7 @@ TEST_F(LossesTest, WhatRanksUnpublishedWithoutAServerIsToldWithTheirGroup) {
   for (TestRank& rank : trainer_) ComesBackDrained(rank);
   PassAdoption({&trainer_[0], &trainer_[1]});
   EXPECT_THAT(hub_.Log(), AllOf(HasSubstr("trainer: retained version lost: one"),
-                                HasSubstr("was let go while the server was away"),
+                                HasSubstr("was unpublished while the server was away"),
                                 Not(HasSubstr("has not come back since"))));
   EXPECT_EQ(Lost(), 1u);
 }

@@ -575,7 +575,7 @@ void Announce(Turn& turn, Worker& worker, const AnnouncedBuffer& announced, Numb
   const AnnounceBuffer update{worker.id, announced};
   if (absl::Status status = update.CanApply(turn.state); !status.ok()) {
     ++turn.state.counters.messages_refused;
-    EndReceiveWithout(turn, worker, announced, status);
+    FailReceiveOfGroup(turn, worker, announced, status);
     return Send(turn, worker, BufferRegistered{.buffer = announced.buffer, .status = status});
   }
   BumpGroupGenerationIfAgain(turn, worker, announced);

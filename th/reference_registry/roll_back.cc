@@ -99,7 +99,8 @@ absl::StatusOr<const Version*> FindPublished(const RegistryState& state, const M
   }
   const Model* model = FindModel(state, key);
   if (model == nullptr) {
-    return absl::NotFoundError(absl::StrCat(key.ToString(), " is unknown"));
+    return absl::NotFoundError(absl::StrCat("the server knows no ", key.ToString(),
+                                            ": nothing is published there, or it was forgotten"));
   }
   const Resolution resolution = ResolveSelector(*model, selector);
   if (resolution.version != nullptr) return resolution.version;

@@ -119,7 +119,7 @@ std::vector<SchedulerChoice> ChooseNearby(SourceSearch& search, const Location& 
 // The best choices of the reader's site and of the whole fleet.
 std::vector<SchedulerChoice> ChooseAnywhere(SourceSearch& search, const std::string& site) {
   search.ConsiderFrom(site, kMaxCandidatesPerPlace);
-  search.ConsiderFrom(kEverybody, kMaxCandidatesPerPlace);
+  search.ConsiderFrom(kAllCandidates, kMaxCandidatesPerPlace);
   std::vector<SchedulerChoice> choices = search.Best();
   if (!choices.empty()) return choices;
   // Perhaps all that were looked at are fed by the reader, directly or not; complete ones are fed

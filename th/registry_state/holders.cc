@@ -27,8 +27,8 @@ bool HasOrGets(const Buffer& buffer) {
   return content.complete || gets;
 }
 
-// Everything that candidacy asks for but a live stream and admission.
-bool IsServing(const Buffer& buffer) {
+// True when the buffer is a candidate as soon as its stream is up and its content agreed.
+bool IsCandidateOnceAgreed(const Buffer& buffer) {
   if (!buffer.content.has_value() || buffer.content->refused) return false;
   const Replica& replica = *buffer.replica;
   if (TH_MUTATE(kServeWhatIsNotKept, replica.role == BufferRole::kStreaming, false)) return false;
@@ -170,14 +170,14 @@ void ReindexAddress(Turn& turn, Shard& shard, const BufferAddress& address) {
   if (found != shard.holders.end()) Reindex(turn, *found->second);
 }
 
-// Moves the deadline of `kind` from `from` to `to`; InfiniteFuture: there is none.
-void MoveDeadline(Turn& turn, Deadline deadline, absl::Time& from, absl::Time to) {
-  if (from == to) return;
-  if (from != absl::InfiniteFuture()) {
-    deadline.at = from;
+// Moves `deadline` from `scheduled` to `to`, and stores that there; InfiniteFuture: there is none.
+void MoveDeadline(Turn& turn, Deadline deadline, absl::Time& scheduled, absl::Time to) {
+  if (scheduled == to) return;
+  if (scheduled != absl::InfiniteFuture()) {
+    deadline.at = scheduled;
     turn.state.deadlines.erase(deadline);
   }
-  from = deadline.at = to;
+  scheduled = deadline.at = to;
   if (to != absl::InfiniteFuture()) turn.state.deadlines.insert(deadline);
 }
 
@@ -196,7 +196,7 @@ LastHolder HowItGoes(const Turn& turn, const Buffer& buffer) {
   if (!buffer.content->complete) return {EventId(), name, "had not yet received all of it"};
   if (turn.worker_leaves) return {EventId(), name, "has left", /*meant=*/true};
   if (buffer.drained_while_away) {
-    return {EventId(), name, "was let go while the server was away", /*meant=*/true};
+    return {EventId(), name, "was unpublished while the server was away", /*meant=*/true};
   }
   return {EventId(), name, "is gone"};
 }
@@ -221,9 +221,8 @@ void NoteLastHolder(Turn& turn, const Buffer& buffer, LastHolder last) {
       std::move(last);
 }
 
-// Moves committed content to Buffer::displaced. Does nothing for content that is not committed, so
-// that what was displaced before stays, and none for refused content, which nobody may come back
-// to.
+// Moves committed content to Buffer::displaced. Does nothing for content that is not committed, or
+// that was refused and nobody may come back to: what was displaced before stays.
 void RememberDisplaced(Buffer& buffer) {
   const bool committed =
       buffer.content.has_value() && buffer.content->committed && !buffer.content->refused;
@@ -331,7 +330,9 @@ void SetContent(Turn& turn, Buffer& buffer, Version& version, Content content) {
     RememberDisplaced(buffer);
   }
   if (buffer.shard != nullptr && buffer.shard != &shard) {
-    std::unique_ptr<Fill> fill;  // the one that brings the new content
+    // The fill brings the new content: LeaveShard, which ends what the old shard had, is not to see
+    // it.
+    std::unique_ptr<Fill> fill;
     fill.swap(buffer.fill);
     LeaveShard(turn, buffer);
     buffer.fill.swap(fill);
@@ -420,7 +421,7 @@ void InvalidateReplica(Turn& turn, Replica& replica) {
 void Reindex(Turn& turn, Buffer& buffer) {
   if (buffer.shard == nullptr) return;
   const bool candidate = IsCandidate(buffer);
-  const bool promising = buffer.content->complete && IsServing(buffer);
+  const bool promising = buffer.content->complete && IsCandidateOnceAgreed(buffer);
   const bool was_candidate = buffer.indexed.has_value();
   if (candidate != was_candidate || promising != buffer.counted_promising) {
     WakeWaiting(turn, *buffer.shard);
@@ -432,17 +433,13 @@ void Reindex(Turn& turn, Buffer& buffer) {
     buffer.shard->leaving.erase(buffer.address);
   }
   CountPromising(buffer, promising);
-  CountStaying(turn, buffer,
-               promising && candidate && !buffer.worker->spot && !buffer.worker->leaving() &&
-                   buffer.replica->role != BufferRole::kStaged &&
-                   buffer.replica->phase == ReplicaPhase::kHolding);
-  CountPublisher(turn, buffer, MaySendRoot(*buffer.content));
-  const bool whole = promising && candidate && !buffer.worker->leaving();
-  CountInSite(turn, buffer, whole,
-              whole && !IsTemporary(buffer.replica->role) && !buffer.worker->spot &&
-                  buffer.replica->phase == ReplicaPhase::kHolding);
-  SetIndexed(buffer, candidate ? std::optional(KeyOf(turn.state, buffer, turn.now)) : std::nullopt);
   const Replica& replica = *buffer.replica;
+  const bool whole = promising && candidate && !buffer.worker->leaving();
+  const bool lasts = whole && !buffer.worker->spot && replica.phase == ReplicaPhase::kHolding;
+  CountStaying(turn, buffer, lasts && replica.role != BufferRole::kStaged);
+  CountPublisher(turn, buffer, MaySendRoot(*buffer.content));
+  CountInSite(turn, buffer, whole, lasts && !IsTemporary(replica.role));
+  SetIndexed(buffer, candidate ? std::optional(KeyOf(turn.state, buffer, turn.now)) : std::nullopt);
   const bool only_read = replica.unwanted && !replica.released;
   if (only_read && ReaderCount(*buffer.shard, buffer.address) == 0) {
     turn.to_review.insert(replica.group->model->key);
@@ -487,8 +484,8 @@ bool MaySendRoot(const Content& content) {
 bool IsUnsealable(const Shard& shard) { return !shard.root.has_value() && shard.publishers == 0; }
 
 bool IsCandidate(const Buffer& buffer) {
-  return IsServing(buffer) && buffer.content->replica_agreed && buffer.content->agreed &&
-         buffer.worker->connection.has_value();
+  return IsCandidateOnceAgreed(buffer) && buffer.content->replica_agreed &&
+         buffer.content->agreed && buffer.worker->connection.has_value();
 }
 
 void SetSources(Turn& turn, Shard& shard, const BufferAddress& reader,
@@ -601,12 +598,12 @@ std::vector<std::string> PlacesOf(const Location& location) {
   std::vector<std::string> places;
   for (NearPlace& near : NearPlacesOf(location)) places.push_back(std::move(near.name));
   if (!location.site.empty()) places.push_back(SitePlaceOf(location));
-  places.emplace_back(kEverybody);
+  places.emplace_back(kAllCandidates);
   return places;
 }
 
 std::string SitePlaceOf(const Location& location) {
-  return location.site.empty() ? "" : absl::StrCat("site ", location.site);
+  return location.site.empty() ? std::string(kAllCandidates) : absl::StrCat("site ", location.site);
 }
 
 std::vector<NearPlace> NearPlacesOf(const Location& location) {

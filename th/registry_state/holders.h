@@ -44,8 +44,8 @@ void ClaimLabel(Turn& turn, Version& version);
 void EraseVersion(Turn& turn, Version& version);
 
 // Replaces the content of `buffer`. Its readers and its own sources stay when the shard stays. If
-// the new content is not committed, committed content that it replaces moves to Buffer::displaced;
-// if it is, Buffer::displaced is forgotten.
+// the new content is committed, Buffer::displaced is forgotten. If not, committed content that it
+// replaces moves there, unless that was refused; where nothing moves, what is there stays.
 void SetContent(Turn& turn, Buffer& buffer, Version& version, Content content);
 // Removes the content and Buffer::displaced. Readers lose the buffer as a source (DropSource); its
 // own fill ends.
@@ -60,11 +60,12 @@ void ForgetDisplaced(Buffer& buffer);
 void CommitContent(Buffer& buffer);
 // The content differs from the version's, or is no part of a whole replica any more: it stays
 // there, and is no source ever again. Readers lose it as a source, without kLastHolderGrace.
-// `last` says what became of the last replica, should it be that.
+// `last` is noted as what became of the last replica, where it was that.
 void RefuseContent(Turn& turn, Buffer& buffer, const LastHolder& last);
 // Forgets the fill: the edges to its sources, its two deadlines, its place among the waiting.
 void ClearFill(Turn& turn, Buffer& buffer);
 
+// Moves the replica to `phase`, for `version` (none by default), and reindexes its buffers.
 void SetPhase(Turn& turn, Replica& replica, ReplicaPhase phase,
               VersionSequence version = VersionSequence());
 // The replica's group copies `version` into its site; an earlier reservation ends.
@@ -110,15 +111,16 @@ void SetSources(Turn& turn, Shard& shard, const BufferAddress& reader,
 inline constexpr absl::Duration kLastHolderGrace = absl::Seconds(1);
 // Takes `source` from all its readers; those with a fill are assigned others at the end of the
 // turn. If the source was whole, they have kLastHolderGrace, in which the lack of any holder does
-// not end them.
+// not end them, unless nobody can tell the root any more (IsUnsealable).
 void DropSource(Turn& turn, Shard& shard, const BufferAddress& source, bool was_whole);
 // Null: nobody holds the shard there.
 Buffer* HolderAt(const Shard& shard, const BufferAddress& address);
 // The holders that fill from `source`.
 std::vector<Buffer*> ReadersOf(const Shard& shard, const BufferAddress& source);
-// Between their workers, by topology alone: another buffer of the same worker is no nearer here.
+// The distance between their workers, by topology alone: two buffers of one worker are no nearer
+// than two workers of one host.
 Distance DistanceTo(const Buffer& reader, const Buffer& source);
-// None of an address that is no holder. Valid until its edges change.
+// Empty where `reader` is no holder. Valid until the reader's edges change.
 const std::vector<BufferAddress>& SourcesOf(const Shard& shard, const BufferAddress& reader);
 bool FillsFrom(const Shard& shard, const BufferAddress& reader, const BufferAddress& source);
 uint32_t ReaderCount(const Shard& shard, const BufferAddress& source);
@@ -131,18 +133,18 @@ void WakeWaiting(Turn& turn, Shard& shard);
 void MoveReadersOf(Turn& turn, const Shard& shard, const BufferAddress& source);
 // The same for every holder that leaves: there may be somebody else now.
 void MoveReadersOfLeaving(Turn& turn, const Shard& shard);
-// When the fill looks again by itself; InfiniteFuture: not at all.
+// Sets when the fill looks for sources again by itself; InfiniteFuture: not at all.
 void SetRetry(Turn& turn, Buffer& buffer, absl::Time at);
-// When the throughput of its sources is looked at again; likewise.
+// Sets when the throughput of its sources is looked at again; likewise.
 void SetRecheck(Turn& turn, Buffer& buffer, absl::Time at);
 
 // Names of the sets of candidates that a reader or holder there belongs to, nearest first; the last
-// one is kEverybody.
+// one is kAllCandidates.
 std::vector<std::string> PlacesOf(const Location& location);
-inline constexpr absl::string_view kEverybody = "";
+inline constexpr absl::string_view kAllCandidates = "";
 // A further set beside the places: all complete candidates. They can feed any reader.
 inline constexpr absl::string_view kCompleteCandidates = "complete";
-// The place of the site; where that is not named kEverybody.
+// The place of the site; kAllCandidates where the site has no name.
 std::string SitePlaceOf(const Location& location);
 // A place that holds exactly the candidates within `farthest` of the reader: its host, its rack.
 struct NearPlace {

@@ -239,7 +239,7 @@ absl::Status CheckShard(const Shard& shard) {
   if (staying != shard.complete_staying) return Broken("holders that stay are counted", shard);
   if (leaving != shard.leaving.size()) return Broken("who leaves is a holder", shard);
   if (publishers != shard.publishers) return Broken("publishers are counted", shard);
-  if (ListedIn(shard, kEverybody) != candidates) {
+  if (ListedIn(shard, kAllCandidates) != candidates) {
     return Broken("every candidate is in the index once", shard);
   }
   if (ListedIn(shard, kCompleteCandidates) != complete) {

@@ -80,15 +80,15 @@ using ReplicaId = StrongInt<struct ReplicaIdTag>;
 // The order in which sources are offered to the scheduler, which is given a few of them (KeyOf in
 // holders.h): members are compared one after another, the least comes first.
 struct CandidateKey {
-  // Its worker leaves, or its chain is too long (IsDeprioritized in scheduler.h); how many readers
-  // it has does not count here.
+  // Its worker leaves, or IsDeprioritized in scheduler.h: its chain is at the limit, or the policy
+  // would not take it. How many readers it has does not count here.
   bool deprioritized = false;
   bool suspected = false;  // IsSuspected below
   // The readers that would not make way for a faster one: ReadersThatKeepTheirPlace in uplinks.h.
   uint32_t readers = 0;
   bool publisher = false;
   BufferAddress buffer;
-  bool complete = false;  // decides nothing: no two have one `buffer`
+  bool complete = false;  // comes to no comparison, for no two have one `buffer`
   friend auto operator<=>(const CandidateKey&, const CandidateKey&) = default;
 };
 
@@ -99,8 +99,8 @@ struct CandidateKey {
 //   yes     yes             no       received (the reader has compared them), first published, or
 //                                    found equal in every rank: a source
 //   no      no              no       of a further publisher, or of one that is back from before a
-//                                    restart: its own are not known, and the version's are
-//   yes     no              no       likewise, and another rank's are not known yet
+//                                    restart: not compared with the version's root yet
+//   yes     no              no       its own have agreed since, another rank's are not compared yet
 //   any     any             yes      its own differ; or another rank's did before its replica had
 //                                    agreed; or its publication is lost: no source ever again
 struct Content {
@@ -198,9 +198,10 @@ struct Buffer {
   std::optional<Content> content;
   // The committed content, not refused, that an update or a drain for one has replaced. The rank
   // may come back to it, if the update ends before the rank has written. Forgotten when other
-  // content is committed, when the content is cleared (reset, unpublish, a rank that failed
-  // undefined), and when the rank announces a part of a version. A rank that announces nothing may
-  // be draining: it stays.
+  // content is committed, with every ClearContent (a reset, an unpublish, a publish that begins, a
+  // rank that failed undefined, a buffer that goes), and when a rank without a Fill announces a
+  // part of a version, for it has written over it. It stays where the rank announces nothing, for
+  // it may be draining, unless an unpublish is under way.
   std::unique_ptr<Content> displaced;
   Shard* shard = nullptr;      // of the content; set exactly when there is content
   std::unique_ptr<Fill> fill;  // apart: most buffers are idle, and there are as many as workers
@@ -220,10 +221,10 @@ struct Buffer {
   bool counted_lasting = false;    // likewise `lasting`
 };
 
-// The search for the reader that gets most right below a worker that has the whole shard. Where
-// none of its readers does better than the first, either the worker's uplink or that reader's link
-// is the limit: a trial puts another reader in the first one's place, to learn which.
-// TryAnother in th/reference_registry/link_order.h uses it.
+// Below a worker that has the whole shard: the search for the reader that gets the most as the
+// first one of the chain. Where none of its readers does better than the first, either the worker's
+// uplink or that reader's link is the limit: a trial puts another reader in the first one's place,
+// to learn which. TryAnother in th/reference_registry/link_order.h uses it.
 struct FirstReader {
   VersionSequence version;               // the last for which something was noted
   absl::Time at = absl::InfinitePast();  // of the last trial's end
@@ -248,7 +249,8 @@ struct Worker {
   // Until then its own link is blamed: it was as slow with another source.
   absl::Time slow_reader_until = absl::InfinitePast();
   LinkRate link;  // of what it receives
-  // The last reader that stepped aside below this worker, which may have been the one to blame.
+  // The last reader that stepped aside below this worker for a trial: that reader's link may have
+  // been the limit, or this worker's uplink.
   BufferAddress doubted_by;
   absl::Time doubted_at = absl::InfinitePast();
   FirstReader first_reader;
@@ -329,7 +331,8 @@ struct Replica {
   bool finished_here =
       false;  // some operation ended in this epoch and this generation of the group
   std::map<OperationNumber, KeptResult> results;  // at most kMaxResultsKept, the newest
-  // All above `finished`; only the one right after it makes progress.
+  // All above `finished`. The one right after it alone is evaluated; of the others it is noted
+  // which ranks have asked or drained, and each may end by its own deadline before its turn.
   std::map<OperationNumber, Transaction> pending;
 };
 
@@ -382,7 +385,7 @@ struct Shard {
   // empty. After a restart an address may belong to a worker that has not come back yet.
   absl::flat_hash_map<BufferAddress, absl::btree_set<BufferAddress>> readers_of;
   // The holders that may be given to new readers, by where they are (PlacesOf in holders.h);
-  // kEverybody has all, kCompleteCandidates those that are complete.
+  // kAllCandidates has all, kCompleteCandidates those that are complete.
   absl::flat_hash_map<std::string, absl::btree_map<CandidateKey, const Buffer*>> candidates;
   std::map<std::string, SiteShare> sites;  // by name; no entry is all zero
   // The holders whose workers have a notice.
@@ -408,7 +411,8 @@ enum class VersionPhase : uint8_t { kPublishing = 1, kPublished = 2, kWithdrawn 
 // A form of a version on its way into one site.
 struct SiteSeeding {
   absl::btree_set<ReplicaId> filling;  // replicas of whole groups whose ranks are all in the site
-  ReplicaId reserved_by;  // the last that got a SiteCopyReservation, which it has; 0: none
+  // The replica that got a SiteCopyReservation last, and still has it; 0: none.
+  ReplicaId reserved_by;
 };
 struct SiteSeedingKey {
   std::string form;
@@ -572,7 +576,8 @@ bool IsSilent(const RegistryState& state, const Worker& worker, absl::Time now);
 // It has said something.
 void NoteHeard(const RegistryState& state, Worker& worker, absl::Time now);
 
-// The operation that may make progress; null when none is pending.
+// The pending operation right after `finished`, which alone is evaluated. Null when none is
+// pending: ranks start numbers without gaps.
 Transaction* HeadOf(Replica& replica);
 
 // An attribute takes this much beside its text: a node of a map.

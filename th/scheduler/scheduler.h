@@ -8,7 +8,8 @@
 // the graph, and where it cannot feed the reader, the next one is: one or two of them. To follow
 // all would be to walk most of a large fleet's graph.
 //
-// The rules of SchedulerPolicy::kNearest, in order; the first two are those of every policy:
+// The rules of SchedulerPolicy::kNearest. 1 and 2, which are those of every policy, exclude; 3 to 7
+// compare; 8 adds further sources:
 //  1. Never a cycle: a source that (transitively) fills from the reader is out. The graph is per
 //     (version, shard). It does not say which segments flow, so it forbids more than it need.
 //  2. Excluded holders are out. So is a partial holder that nothing feeds: no path leads from it up
@@ -17,9 +18,10 @@
 // The candidates that are left are compared by one property after another, in this order: leaving,
 // other site, at a limit, slower link, distance, suspected, load, publisher, unproved, chain,
 // address.
-//  3. Holders whose workers leave lose against all others. Then those of another site lose: a
-//     reader crosses over only if nobody in its own site can feed it and stays, so that a version
-//     comes into a site once, by the first that asks there. Then those at a limit lose
+//  3. Holders whose workers leave lose against all others. Then those of another site lose
+//     (an unknown site counts as the reader's own): a reader crosses over only if nobody who is
+//     offered from its own site can feed it and stays, so that a version comes into a site once,
+//     by the first that asks there. Then those at a limit lose
 //     (max_readers_per_source, max_chain); another buffer of the reader's own worker has no limit.
 //  4. Then those behind a slower link than the reader's lose, except on the reader's own host: a
 //     reader gets no more than its source receives. So a chain goes from fast links to slow ones,
@@ -31,13 +33,15 @@
 //     known): what readers lack is known as of their last report, so that a finer number would say
 //     no more.
 //  6. Then a rollout before the publisher: a relay costs the trainer nothing. Then one that has
-//     proved itself before one that has not: a partial holder has proved itself for no reader
-//     below a quarter of the shard, for one below half, and from half on as a complete one.
+//     proved itself for a further reader before one that has not: a partial holder that has one
+//     reader proves itself with a quarter of the shard, one that has two with half of it. A holder
+//     without a reader has proved itself.
 //  7. Then shorter chains, and last the lower address: deterministic.
-//  8. Further sources (max_sources in all) only where each adds an uplink that nobody uses:
-//     complete, with nothing left to send (stalled readers do not count), on a known host other
-//     than the reader's and those chosen before, no farther than the first; neither suspected,
-//     leaving nor at a limit, and not the publisher where the first is a relay.
+//  8. Further sources (max_sources in all) only where each adds a free uplink: complete, with
+//     nothing left to send (to readers that are stalled or behind a slower link than this one it
+//     may), on a known host other than the reader's and those chosen before, no farther than the
+//     first, and so none beside a first one on the reader's own host; neither suspected, leaving
+//     nor at a limit, and not the publisher where the first is a relay.
 #ifndef TH_SCHEDULER_SCHEDULER_H_
 #define TH_SCHEDULER_SCHEDULER_H_
 
@@ -55,7 +59,7 @@
 namespace th {
 
 // One buffer that holds or fills the wanted shard of the wanted version in the wanted form, and may
-// be given to readers: connected, not draining, its replica not invalidated.
+// be given to readers, as the caller decides (the registry by IsCandidate in holders.h).
 struct SchedulerHolder {
   BufferAddress buffer;
   const Location* location = nullptr;  // outlives the snapshot
@@ -120,9 +124,12 @@ struct SchedulerLimits {
 struct SchedulerChoice {
   BufferAddress source;
   Distance distance = Distance::kSameSite;
-  bool at_limit = false;  // it is at a limit or leaves: nothing of its site was better (rule 3)
-  bool slower = false;    // rule 4
-  uint32_t chain = 0;     // hops from it up to a complete holder
+  // It leaves, and nothing that stays can feed the reader; or it is at a limit, and so is all else
+  // that stays and can feed the reader from the reader's own site (from any, where the reader
+  // crosses). Never set for a further source.
+  bool at_limit = false;
+  bool slower = false;  // rule 4
+  uint32_t chain = 0;   // hops from it up to a complete holder
   friend bool operator==(const SchedulerChoice&, const SchedulerChoice&) = default;
 };
 
@@ -130,7 +137,7 @@ struct SchedulerChoice {
 // under kDirect, is not taken at all: callers that offer only some holders offer these last.
 bool IsDeprioritized(const SchedulerLimits& limits, bool publisher, uint32_t chain);
 
-// Rule 6: how many readers `holder` should have, by what it has proved.
+// Rule 6: a holder that has so many readers, or more, has not proved itself for a further one.
 uint32_t ReadersAllowed(const SchedulerLimits& limits, const SchedulerHolder& holder);
 
 // The sources for `demand`, best first; empty when there is none. `paths` are those of the same

@@ -19,11 +19,13 @@ struct EventFilter {
   size_t limit = kMaxEventsOfAnswer;
 };
 
-// True when the event is of the filter's run, model and id; its number does not count.
+// True when the event is of the filter's run, model and id; its number does not count. The server's
+// own events, which are of no model, are of every run and model: what befalls it befalls them all.
 inline bool Matches(const RecentEvent& event, const EventFilter& filter) {
+  if (!filter.id.empty() && event.id != filter.id) return false;
+  if (event.key == ModelKey()) return true;
   return (filter.run.empty() || event.key.run == filter.run) &&
-         (filter.model.empty() || event.key.model == filter.model) &&
-         (filter.id.empty() || event.id == filter.id);
+         (filter.model.empty() || event.key.model == filter.model);
 }
 
 }  // namespace th

@@ -20,8 +20,10 @@ absl::StatusOr<std::unique_ptr<EventLog>> EventLog::Open(std::string path, uint6
                                                    " bytes holds too little; give at least ",
                                                    kLeastEventLogBytes));
   }
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   std::error_code no_folder;  // said where the file cannot be opened
-  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), no_folder);
+  const bool created = std::filesystem::create_directories(folder, no_folder);
+  LOG_IF(INFO, created) << "created the folder " << folder << " of --event-log";
   std::unique_ptr<EventLog> log(new EventLog(std::move(path), limit_bytes));
   TH_RETURN_IF_ERROR(log->OpenFile());
   log->thread_ = std::thread([log = log.get()] { log->Run(); });

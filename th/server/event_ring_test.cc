@@ -80,6 +80,16 @@ TEST(EventRingTest, FiltersByModelAndId) {
   EXPECT_THAT(Numbers(ring.Find({.run = "other"}, At(0))), IsEmpty());
 }
 
+TEST(EventRingTest, TheServersOwnEventsAreOfEveryModel) {
+  EventRing ring;
+  ring.Add({.text = "started", .kind = EventKind::kServerStarted, .who = "server"}, At(0));
+  ring.Add(Event(1, "a"), At(0));
+  EXPECT_EQ(Numbers(ring.Find({.run = "r1", .model = "b"}, At(0))), (std::vector<uint64_t>{1}));
+  EXPECT_EQ(Numbers(ring.Find({.run = "r1", .model = "a"}, At(0))), (std::vector<uint64_t>{1, 2}));
+  EXPECT_EQ(Numbers(ring.Find({.id = EventId::Of(Epoch(7), 1)}, At(0))),
+            (std::vector<uint64_t>{2}));
+}
+
 TEST(EventRingTest, AFollowerAsksOnAndMissesNothing) {
   EventRing ring;
   for (uint32_t i = 1; i <= 5; ++i) ring.Add(Event(i), At(0));

@@ -5,7 +5,6 @@
 #include <optional>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -28,10 +27,11 @@
 namespace th {
 namespace {
 
-// How often it looks whether it is still a member, and whether it is to stop sealing.
-constexpr absl::Duration kMembershipPoll = absl::Milliseconds(500);
-// A wait for checksums that is this long is said once.
+// The interval at which Hold checks that the version is still held.
+constexpr absl::Duration kHeldPoll = absl::Milliseconds(500);
+// AwaitSealed warns once when the server has no checksums after this time.
 constexpr absl::Duration kLateSeal = absl::Minutes(1);
+// The interval at which AwaitSealed checks for a stop request.
 constexpr absl::Duration kStopPoll = absl::Milliseconds(50);
 
 struct PublishFlags {
@@ -93,16 +93,15 @@ void LeaveInOrder(const PublishFlags& flags, Publisher& publisher) {
   LOG_IF(WARNING, !drained.ok()) << "draining: " << drained.message();
 }
 
-ExitStatus Drain(const PublishFlags& flags, Publisher& publisher) {
+void LeaveAndLogLosses(const PublishFlags& flags, Publisher& publisher) {
   RetentionLosses losses(flags.connection, flags.member.group);
   LeaveInOrder(flags, publisher);
   losses.Log();
-  return ExitStatus::kOk;
 }
 
-// OK when told to stop; else why it is published no longer.
+// OK when told to stop; else the reason why the version is published no longer.
 absl::Status Hold(Publisher& publisher, StopSignals& stop) {
-  while (!stop.WaitFor(kMembershipPoll)) TH_RETURN_IF_ERROR(publisher.CheckHeld());
+  while (!stop.WaitFor(kHeldPoll)) TH_RETURN_IF_ERROR(publisher.CheckHeld());
   return absl::OkStatus();
 }
 
@@ -126,13 +125,12 @@ absl::Status AwaitSealed(Publisher& publisher, const StopSignals& stop) {
   const absl::Time late = MonotonicNow() + kLateSeal;
   for (bool said = false;;) {
     const absl::Status sealed = publisher.AwaitSealed(kStopPoll);
-    if (stop.requested() || !absl::IsDeadlineExceeded(sealed)) {
-      return stop.requested() ? absl::OkStatus() : sealed;
-    }
+    if (stop.requested()) return absl::OkStatus();
+    if (!absl::IsDeadlineExceeded(sealed)) return sealed;
     if (said || MonotonicNow() < late) continue;
     said = true;
     LOG(WARNING) << "published, and the server has no checksums of it after " << kLateSeal
-                 << ": it is away, or they take long; readers end when it has them";
+                 << ": it is away, or they take long; readers cannot finish before it has them";
   }
 }
 
@@ -143,30 +141,32 @@ ExitStatus PublishAndHold(const PublishFlags& flags, const Attributes& attribute
   // From here on readers may come.
   stop.HoldOff();
   absl::Time give_up = MonotonicNow() + flags.timeout;
-  for (bool lost = false;;) {
+  for (bool lost_before = false;;) {
     const auto version = Publish(flags, attributes, publisher, stop);
     if (!version) {
       LOG(INFO) << "stopped before the version was published";
       return ExitStatus::kOk;
     }
-    ExitStatus failed = ExitStatusOf(version->status());
-    absl::Status ended = version->status();
-    if (ended.ok()) {
-      failed = ExitStatus::kFailed;
-      ended = AwaitSealed(publisher, stop);
-      if (ended.ok() && !stop.requested()) {
-        // For scripts: the one line of stdout for each time that it is published.
-        std::cout << "published " << flags.connection.key().ToString()
-                  << " version=" << (*version)->ToString() << std::endl;
-        ended = Hold(publisher, stop);
-        give_up = MonotonicNow() + flags.timeout;
-      }
-      if (ended.ok()) return Drain(flags, publisher);
+    absl::Status outcome = version->status();
+    const ExitStatus if_failed = outcome.ok() ? ExitStatus::kFailed : ExitStatusOf(outcome);
+    if (outcome.ok()) outcome = AwaitSealed(publisher, stop);
+    if (outcome.ok() && !stop.requested()) {
+      // Scripts read this line: stdout has one for each time that the version is published.
+      std::cout << "published " << flags.connection.key().ToString()
+                << " version=" << (*version)->ToString() << std::endl;
+      outcome = Hold(publisher, stop);
+      give_up = MonotonicNow() + flags.timeout;
     }
-    const bool lost_before = std::exchange(lost, Publisher::MayPublishAgain(ended));
-    const bool again = lost || (lost_before && Publisher::IsOutOfStep(ended));
-    if (flags.exit_on_loss || !again || MonotonicNow() > give_up) return Fail(ended, failed);
-    LOG(WARNING) << ended.message();
+    if (outcome.ok()) {
+      LeaveAndLogLosses(flags, publisher);
+      return ExitStatus::kOk;
+    }
+    const bool lost = Publisher::MayPublishAgain(outcome);
+    // The first publish after a loss may be refused as out of step; the next one is in step.
+    const bool again = lost || (lost_before && Publisher::IsOutOfStep(outcome));
+    lost_before = lost;
+    if (flags.exit_on_loss || !again || MonotonicNow() > give_up) return Fail(outcome, if_failed);
+    LOG(WARNING) << outcome.message();
     LOG(INFO) << "publishing " << flags.label << " again";
   }
 }
@@ -201,10 +201,10 @@ void AddPublishCommand(CLI::App* app, ExitStatus* exit) {
   publish->add_option("--attributes", flags->attributes, "key=value pairs for readers");
   publish
       ->add_option("--ranks", flags->ranks,
-                   "ranks of the group; without --rank this process plays all")
+                   "ranks of the group; without --rank this process runs all of them")
       ->check(CLI::Range(1u, 4096u))
       ->capture_default_str();
-  publish->add_option("--rank", flags->rank, "play only this rank of the group");
+  publish->add_option("--rank", flags->rank, "run only this rank of the group");
   publish->add_option("--shards", flags->shards, "distinct shards; 0: one a rank")
       ->capture_default_str();
   AddDurationFlag(publish, "--timeout", &flags->timeout, kTimeouts,

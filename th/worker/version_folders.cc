@@ -116,11 +116,15 @@ std::vector<std::string> VersionFolders::RemoveOlder(size_t keep,
   const size_t kept = std::max<size_t>(keep, 1) - (current.empty() ? 0 : 1);
   std::vector<Folder> ours = OursBut(current);
   if (ours.size() <= kept) return {};
-  std::stable_partition(ours.begin(), ours.end(),
-                        [this](const Folder& folder) { return !is_withdrawn_(folder.sequence); });
+  std::vector<Folder> standing, others;  // withdrawn, or older than so many that stand
+  for (Folder& folder : ours) {
+    // Each question may be a call to the server: none is asked once enough stand.
+    const bool stands = standing.size() < kept && !is_withdrawn_(folder.sequence);
+    (stands ? standing : others).push_back(std::move(folder));
+  }
   std::vector<std::string> removed;
-  for (size_t i = kept; i < ours.size(); ++i) {
-    if (Remove(ours[i].path)) removed.push_back(ours[i].path);
+  for (size_t i = kept - standing.size(); i < others.size(); ++i) {
+    if (Remove(others[i].path)) removed.push_back(others[i].path);
   }
   return removed;
 }

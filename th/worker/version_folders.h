@@ -22,8 +22,8 @@ namespace th {
 
 class VersionFolders {
  public:
-  // `is_withdrawn` says whether a roll-back has withdrawn a version; RemoveOlder asks it where
-  // there is something to remove.
+  // `is_withdrawn` says whether a roll-back has withdrawn a version. RemoveOlder asks it where
+  // there is something to remove, from the newest on, and no more once enough versions stand.
   VersionFolders(
       std::string into, ModelKey key,
       std::function<bool(VersionSequence)> is_withdrawn = [](VersionSequence) { return false; });

@@ -90,6 +90,20 @@ TEST_F(VersionFoldersTest, WhatWasWithdrawnGoesBeforeWhatIsOlder) {
   EXPECT_THAT(Left(), UnorderedElementsAre("1.1-a_1", "1.4-a_4"));
 }
 
+TEST_F(VersionFoldersTest, ItIsAskedOfNoMoreVersionsThanItTakesToFindThoseThatStay) {
+  std::vector<VersionSequence> asked;
+  const VersionFolders folders(into_, kOurs, [&asked](VersionSequence sequence) {
+    asked.push_back(sequence);
+    return sequence == Version(4).sequence;
+  });
+  for (const uint32_t number : {1, 2, 3, 4, 5}) Save(number);
+  (void)folders.RemoveOlder(2, At(5));
+  EXPECT_THAT(asked, ElementsAre(Version(4).sequence, Version(3).sequence));
+  asked.clear();
+  (void)folders.RemoveOlder(1, At(5));
+  EXPECT_THAT(asked, IsEmpty());
+}
+
 TEST_F(VersionFoldersTest, WhatIsAnotherModelsOrHasOtherFilesStays) {
   Save(1, {"r1", "other"});
   Save(2);

@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "th/protocol/lease.h"
+#include "th/status/status_macros.h"
 #include "th/worker_session/admissions.h"
 #include "th/worker_session/announcement.h"
 #include "th/worker_session/buffers.h"
@@ -216,9 +219,9 @@ void HandleRefused(State& state, const Refused& message, absl::Time now) {
     return GiveUpAttempt(state, check, now);
   }
   if (!state.link.ever_joined) return EndSession(state, why, ErrorCode::kJoinRefused, now);
-  EndSession(state,
-             absl::Status(why.code(), absl::StrCat(std::string(why.message()),
-                                                   "; this membership is over, join again")),
+  const absl::string_view remedy =
+      absl::StrContains(why.message(), "join again") ? "" : "; join again";
+  EndSession(state, absl::Status(why.code(), absl::StrCat(std::string(why.message()), remedy)),
              ErrorCode::kMembershipEnded, now);
 }
 
@@ -265,10 +268,7 @@ void LeaveSession(State& state, absl::Duration grace, absl::Time now) {
 }
 
 absl::Status GiveNotice(State& state, absl::Duration notice, absl::Time now) {
-  if (state.ending()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("this membership is over: ", std::string(state.end_status.message())));
-  }
+  TH_RETURN_IF_ERROR(state.CheckMembership());
   if (notice <= absl::ZeroDuration() || notice > kMaxNotice) {
     return absl::InvalidArgumentError(absl::StrCat(
         "a notice of ", absl::FormatDuration(notice), ": the deadline has to lie in the future, ",

@@ -1,4 +1,5 @@
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -227,6 +228,17 @@ TEST(MembershipTest, AReplacedWorkerIsToldToJoinAgain) {
       worker.session.end_status(),
       StatusIs(absl::StatusCode::kAborted,
                ::testing::AllOf(HasSubstr("MEMBERSHIP_ENDED run=r1"), HasSubstr("join again"))));
+}
+
+TEST(MembershipTest, TheRemedyIsSaidOnce) {
+  for (const std::string& why : std::vector<std::string>{"it was replaced; join again", "gone"}) {
+    SessionHarness worker;
+    worker.Join();
+    worker.Say(Refused{absl::AbortedError(why), absl::InfiniteDuration()});
+    const std::string said(worker.session.end_status().message());
+    EXPECT_EQ(said.find("join again"), said.rfind("join again")) << said;
+    EXPECT_THAT(said, HasSubstr("join again"));
+  }
 }
 
 TEST(MembershipTest, VerbsOfAnEndedSessionAreRefused) {

@@ -4,7 +4,9 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 
 namespace th::session {
 namespace {
@@ -30,8 +32,9 @@ auto FindAskedUnpublishIn(B& buffer) -> decltype(&buffer.operations.front()) {
 
 absl::Status State::CheckMembership() const {
   if (!ending()) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("this membership is over, join again: ", std::string(end_status.message())));
+  const absl::string_view why = end_status.ok() ? "the worker left" : end_status.message();
+  const absl::string_view remedy = absl::StrContains(why, "join again") ? "" : "; join again";
+  return absl::FailedPreconditionError(absl::StrCat("this membership is over: ", why, remedy));
 }
 
 Buffer* State::FindBuffer(BufferId id) {

@@ -5,16 +5,18 @@
 //     │                                                                             shard done
 //     └─(this rank has it already)─► holding
 //   any of them ─(OperationFinished, or a failure here)─► ended
+//   but filling and shard done ─(a failure)─► stopping ─(FillStopped)─► ended
 //
 // Nothing is written any more when the caller hears the result, because
 //   an update that fails in filling or shard done goes through stopping, until its fill has ended;
-//   one that moved ends from shard done or holding;
-//   one that fails in draining ends when the drain has.
+//   one that ends in draining does so when the drain has ended;
+//   one that ends in any other phase has not begun to fill, or has received everything.
 // Two answers come before that: of EndStreamingUpdate, and of an update whose buffer is
 // unregistered (StopFillOf). There the driver waits for the fill before it gives the memory back.
 //
-// The *verdict* is how the update ended, known before the buffer has come to rest; with both, the
-// caller is answered (but for the two above).
+// The *verdict* is how the update ended. The caller is answered once it is known and the update's
+// own drain and fill have ended (but for the two above); an earlier unpublish may still drain the
+// buffer.
 #ifndef TH_WORKER_SESSION_UPDATE_H_
 #define TH_WORKER_SESSION_UPDATE_H_
 
@@ -27,7 +29,7 @@ namespace th::session {
 // The name for errors and logs, like "draining".
 absl::string_view UpdatePhaseName(UpdatePhase phase);
 
-// Asks the server for the version; an error leaves the buffer as it is.
+// Asks the server for the version. An error that is returned leaves the buffer as it is.
 absl::Status BeginUpdate(State& state, Buffer& buffer, CallId call, UpdateRequest request,
                          absl::Time now);
 // Ends a streaming reader's update, if one is under way, without waiting for its fill to stop: the
@@ -42,7 +44,7 @@ void PumpUpdate(State& state, Buffer& buffer, Operation& operation, absl::Time n
 // The server's word on which version the update is to. It is ignored after the verdict. A first
 // word that is no answer to what was asked ends the update with INTERNAL. A later one for another
 // version (number or label) ends it with ABORTED, and a repetition makes this rank report again how
-// far it is.
+// far it is, where it fills, has filled or had the version.
 void ResolveUpdate(State& state, Buffer& buffer, Operation& operation,
                    const OperationResolved& resolved, absl::Time now);
 // Makes these the sources that it pulls from, whatever its phase and the assignment's number: for
@@ -50,8 +52,9 @@ void ResolveUpdate(State& state, Buffer& buffer, Operation& operation,
 void PullFrom(State& state, Buffer& buffer, Operation& operation, const AssignSources& assigned,
               absl::Time now);
 // The server's assignment. Until the buffer has drained the newest is kept, and it is followed from
-// then on. One that is not newer than the newest of this server is ignored; so is one for another
-// version, and one that comes before the resolution or when nothing is to be filled any more.
+// then on. One whose number is not above the newest of this server is ignored (another server
+// counts anew: NoteOtherServer); so is one for another version, and one that comes before the
+// resolution or when nothing is to be filled any more.
 void AssignUpdate(State& state, Buffer& buffer, Operation& operation, const AssignSources& assigned,
                   absl::Time now);
 // The version is sealed: notes the root that the fill must match.

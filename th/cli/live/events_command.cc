@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "glog/logging.h"
@@ -33,35 +34,45 @@ struct EventsFlags {
   absl::Duration interval = absl::Milliseconds(500);
 };
 
-// False when nobody reads any more.
+// Returns false when stdout is closed.
 bool Print(const std::string& line) {
   return std::fwrite(line.data(), 1, line.size(), stdout) == line.size();
 }
 
-// Prints the events, a line each. False when nobody reads any more.
-bool PrintNew(const RecentEvents& events, const Reporter& reporter) {
+// Prints a line for each event. Returns false when stdout is closed.
+bool PrintLines(const RecentEvents& events, const Reporter& reporter) {
   for (const RecentEvent& event : events.events) {
     if (!Print((reporter.json() ? ToJson(event).dump() : EventLine(event)) + "\n")) return false;
   }
   return std::fflush(stdout) == 0;
 }
 
+// True unless the event is the server's own and a run or model is named.
+bool IsAskedFor(const RecentEvent& event, const ModelKey& named) {
+  return event.key != ModelKey() || named == ModelKey();
+}
+
 // Shows what a server has written to its --event-log, the oldest first, whether it runs or not.
 ExitStatus ShowLog(const EventsFlags& flags, EventId id) {
   const EventFilter wanted{.run = flags.connection.run, .model = flags.connection.model, .id = id};
-  uint64_t shown = 0, unreadable = 0;
+  bool found = false;
+  std::string before;  // the server's own events before the first that is asked for
+  uint64_t unreadable = 0;
   bool is_there = false;
   for (const std::string& path : {absl::StrCat(flags.log, ".1"), flags.log}) {
     std::ifstream file(path);
     is_there = is_there || (file.is_open() && !std::filesystem::is_directory(path));
     for (std::string line; std::getline(file, line);) {
       const absl::StatusOr<LoggedEvent> logged = ParseEventLogLine(line);
-      unreadable += logged.ok() || line.empty() ? 0 : 1;
-      if (!logged.ok() || !Matches(logged->event, wanted)) continue;
-      ++shown;
-      const bool heard =
-          Print(flags.reporter.json() ? EventLogLine(*logged) : EventLine(logged->event) + "\n");
-      if (!heard) return ExitStatus::kOk;
+      if (!logged.ok()) {
+        if (!line.empty()) ++unreadable;
+        continue;
+      }
+      if (!Matches(logged->event, wanted)) continue;
+      found = found || IsAskedFor(logged->event, flags.connection.key());
+      before += flags.reporter.json() ? EventLogLine(*logged) : EventLine(logged->event) + "\n";
+      if (!found) continue;
+      if (!Print(std::exchange(before, ""))) return ExitStatus::kOk;  // stdout is closed
     }
   }
   if (!is_there) {
@@ -71,13 +82,14 @@ ExitStatus ShowLog(const EventsFlags& flags, EventId id) {
         ExitStatus::kLocalFiles);
   }
   LOG_IF(WARNING, unreadable > 0) << unreadable << " lines of " << flags.log
-                                  << " are no events, as where a server was killed in one";
-  if (shown > 0) return ExitStatus::kOk;
-  return flags.reporter.Fail(
-      absl::NotFoundError(absl::StrCat(flags.log, " holds nothing of what is asked for")));
+                                  << " and the file before it are no events and were left out; a "
+                                     "server that is killed while it writes leaves such a line";
+  if (found) return ExitStatus::kOk;
+  return flags.reporter.Fail(absl::NotFoundError(
+      absl::StrCat(flags.log, " has no event of the run, model or id that is named")));
 }
 
-// Until a signal, or until nobody reads.
+// Prints events as they happen, until a stop is requested or stdout is closed.
 void Follow(Controller& controller, const EventsFlags& flags, EventId id, StopSignals& stop) {
   Epoch epoch;
   uint64_t after = 0;
@@ -98,15 +110,17 @@ void Follow(Controller& controller, const EventsFlags& flags, EventId id, StopSi
     LOG_IF(WARNING, events->lost) << "some events were forgotten before they could be shown";
     epoch = events->epoch;
     after = events->last;
-    if (!PrintNew(*events, flags.reporter)) return;
+    if (!PrintLines(*events, flags.reporter)) return;
   } while (!stop.WaitFor(flags.interval));
 }
 
-// NOT_FOUND: nothing is remembered of the operation that is asked for; or nothing happened to
-// whoever is named, and nobody knows it. Who has left may have events still.
-absl::Status CheckThere(Controller& controller, const RecentEvents& events, EventId id,
-                        const ModelKey& key) {
-  if (!events.events.empty()) return absl::OkStatus();
+// NOT_FOUND: the server remembers no event of `id`, or the named run or model has neither events
+// nor an entry in the catalog. Events suffice, for they outlive a run that has ended. Errors of
+// Controller::List otherwise.
+absl::Status CheckNamedExists(Controller& controller, const RecentEvents& events, EventId id,
+                              const ModelKey& key) {
+  const auto is_asked_for = [&key](const RecentEvent& event) { return IsAskedFor(event, key); };
+  if (absl::c_any_of(events.events, is_asked_for)) return absl::OkStatus();
   if (!id.empty()) return absl::NotFoundError(WhyUnknown(id, events.epoch));
   if (key.run.empty() && key.model.empty()) return absl::OkStatus();
   const absl::StatusOr<Catalog> catalog = controller.List();
@@ -134,14 +148,14 @@ ExitStatus RunEvents(const EventsFlags& flags) {
   if (!controller.ok()) return flags.reporter.Fail(controller.status());
   const absl::StatusOr<RecentEvents> events = (*controller)->Events(0, id);
   if (!events.ok()) return flags.reporter.Fail(events.status());
-  const absl::Status there = CheckThere(**controller, *events, id, flags.connection.key());
-  if (!there.ok() && !flags.follow) return flags.reporter.Fail(there);
+  const absl::Status there = CheckNamedExists(**controller, *events, id, flags.connection.key());
   if (flags.follow) {
     LOG_IF(WARNING, !there.ok()) << there.message();  // it may come yet
     stop.HoldOff();
     Follow(**controller, flags, id, stop);
     return ExitStatus::kOk;
   }
+  if (!there.ok()) return flags.reporter.Fail(there);
   flags.reporter.Report(ToJson(*events, id), EventTable(*events));
   LOG_IF(INFO, events->events.size() == kMaxEventsOfAnswer)
       << "these are the newest " << kMaxEventsOfAnswer
@@ -154,16 +168,18 @@ ExitStatus RunEvents(const EventsFlags& flags) {
 void AddEventsCommand(CLI::App* app, ExitStatus* exit) {
   auto flags = std::make_shared<EventsFlags>();
   CLI::App* events = app->add_subcommand(
-      "events", "what happened of late: publications, updates, lost sources, expired leases");
+      "events",
+      "what happened of late: publications, updates, lost sources, expired leases; what befell the "
+      "server is shown with --run and --model too");
   AddConnectionFlags(events, &flags->connection);
   events->add_option("--id", flags->id,
                      "of one operation alone, by the id in logs and errors (event=7-1234)");
   events->add_option("--log", flags->log,
                      "read this file, which tensorhub_server --event-log has written, and the one "
-                     "before it, in the place of asking a server: a line an event");
-  events->add_flag("--follow", flags->follow, "go on with what happens, a line an event");
+                     "before it, instead of asking a server; prints a line for each event");
+  events->add_flag("--follow", flags->follow, "go on with what happens, a line for each event");
   AddDurationFlag(events, "--interval", &flags->interval, kIntervals,
-                  "the time between two questions of --follow, like 500ms");
+                  "the time between two requests of --follow, like 500ms");
   flags->reporter.AddFlag(events);
   events->callback([flags, exit] { *exit = RunEvents(*flags); });
 }

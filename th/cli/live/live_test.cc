@@ -57,6 +57,14 @@ TEST_F(LiveTest, OneIdLeadsThroughClientServerAndSource) {
 }
 
 TEST_F(LiveTest, EventsOnDiskAreShownWithoutAServer) {
+  const auto own = [](const std::string& what) {
+    LoggedEvent logged{.epoch = Epoch(7)};
+    logged.event = {.kind = EventKind::kServerStarted,
+                    .at = absl::FromUnixSeconds(1'700'000'000),
+                    .who = "server",
+                    .what = what};
+    return EventLogLine(logged);
+  };
   const auto line = [](uint32_t number, const std::string& model) {
     LoggedEvent logged{.epoch = Epoch(7)};
     logged.event = {.number = number,
@@ -69,7 +77,7 @@ TEST_F(LiveTest, EventsOnDiskAreShownWithoutAServer) {
     return EventLogLine(logged);
   };
   const std::string log = FreshFolder("events") + "-log";
-  std::ofstream(log + ".1") << line(1, "m") << line(2, "other");
+  std::ofstream(log + ".1") << own("once") << line(1, "m") << line(2, "other");
   std::ofstream(log) << line(3, "m") << "{\"time\":\"20";
   server_.Kill();
   const std::vector<std::string> events = {Th(), "events", "--run", "r1", "--log", log};
@@ -80,13 +88,17 @@ TEST_F(LiveTest, EventsOnDiskAreShownWithoutAServer) {
   const ProgramRun all = with({});
   EXPECT_EQ(all.status, kOk);
   EXPECT_EQ(all.output(),
+            "2023-11-14T22:13:20.000Z  -  -  server  server started: once\n"
             "2023-11-14T22:13:20.000Z  7-1  r1/m  trainer  published: step-1\n"
             "2023-11-14T22:13:20.000Z  7-2  r1/other  trainer  published: step-2\n"
             "2023-11-14T22:13:20.000Z  7-3  r1/m  trainer  published: step-3");
-  EXPECT_THAT(all.errors, HasSubstr("1 lines of " + log + " are no events"));
+  EXPECT_THAT(all.errors, HasSubstr("1 lines of " + log + " and the file before it are no events"));
   EXPECT_THAT(with({"--model", "other"}).output(), Not(HasSubstr("step-3")));
   EXPECT_EQ(with({"--id", "7-3", "--json"}).json()["what"], "step-3");
   EXPECT_EQ(with({"--id", "7-9"}).status, kNotThere);
+  const ProgramRun unknown = with({"--model", "nobodys"});
+  EXPECT_EQ(unknown.status, kNotThere);
+  EXPECT_EQ(unknown.output(), "");
   EXPECT_EQ(with({"--follow"}).status, kUsage);
   EXPECT_EQ(RunProgram({Th(), "events", "--log", log + "-none"}).status, kLocalFiles);
 }

@@ -10,6 +10,7 @@ from typing import Any, Iterable
 from . import _tensors
 
 _FLOATING = {each for each in _tensors.DTYPES if each.startswith(("float", "bfloat"))}
+_SHORT = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 _FLOATING_TYPES = {_tensors.DTYPES[each] for each in _FLOATING}
 
 
@@ -48,10 +49,15 @@ class Casts:
         self._copy_all((twin, given) for _, given, twin in self._pairs.values())
 
     def _copy_all(self, pairs: Iterable[tuple]) -> None:
-        """From the first to the second of each. The library reads and writes GPU memory outside of torch's streams."""
+        """From the first to the second of each, on torch's current stream, and waits for that alone.
+
+        The library reads and writes GPU memory outside of torch's streams; another stream may hold a collective that ends only
+        after this call.
+        """
         for source, target in pairs:
             _copy(source, target)
-        _tensors.await_devices(twin for _, _, twin in self._pairs.values())
+        for device in _tensors.gpus_of(twin for _, _, twin in self._pairs.values()):
+            sys.modules["torch"].cuda.current_stream(device).synchronize()
 
 
 def _copy(source: Any, target: Any) -> None:
@@ -65,6 +71,7 @@ def floating_type(dtype: Any) -> str:
     """The name of a floating-point type that is given by name, or as torch's or numpy's object for it."""
     name = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
     name = name.split(".")[-1]
+    name = _SHORT.get(name.lower(), name)
     if name not in _FLOATING:
         raise ValueError("dtype is %r: a floating-point type is expected, one of %s" % (dtype, ", ".join(sorted(_FLOATING))))
     return name

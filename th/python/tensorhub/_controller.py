@@ -4,7 +4,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any, Callable, Optional, Sequence
 
-from ._arguments import Version, encoded, given_or_environment, label_of
+from ._arguments import Version, encoded, given_or_environment, integer, label_of, seconds
 from ._handle import Handle, Lease
 from ._hub import VersionInfo
 from ._library import lib
@@ -56,17 +56,17 @@ class Controller:
 
     def list(self, timeout: float = 10) -> dict:
         """Models, versions, and who holds them: what `th list --json` shows."""
-        return self._start(lib.th_controller_list_start, ctypes.c_double(timeout)).run().value
+        return self._start(lib.th_controller_list_start, seconds(timeout)).run().value
 
     async def list_async(self, timeout: float = 10) -> dict:
         """As list, for event loops."""
-        return (await self._start(lib.th_controller_list_start, ctypes.c_double(timeout)).run_async()).value
+        return (await self._start(lib.th_controller_list_start, seconds(timeout)).run_async()).value
 
     def _events(self, after: int, id: Optional[str], timeout: float) -> Operation:
-        return self._start(lib.th_events_start, ctypes.c_uint64(after), encoded(id), ctypes.c_double(timeout))
+        return self._start(lib.th_events_start, integer(after, "after", ctypes.c_uint64), encoded(id, "id"), seconds(timeout))
 
     def events(self, after: int = 0, id: Optional[str] = None, timeout: float = 10) -> dict:
-        """The recent events, oldest first; ask on with `after` = the answer's "last"."""
+        """The recent events of the run and model, and the server's own, oldest first; ask on with `after` = the answer's "last"."""
         return self._events(after, id, timeout).run().value
 
     async def events_async(self, after: int = 0, id: Optional[str] = None, timeout: float = 10) -> dict:
@@ -74,7 +74,7 @@ class Controller:
         return (await self._events(after, id, timeout).run_async()).value
 
     def _resolve(self, version: Version, timeout: float) -> Operation:
-        return self._start(lib.th_resolve_start, label_of(version), ctypes.c_double(timeout))
+        return self._start(lib.th_resolve_start, label_of(version), seconds(timeout))
 
     def resolve(self, version: Version = "latest", timeout: float = 10) -> VersionInfo:
         """Which version the name stands for now."""
@@ -85,7 +85,7 @@ class Controller:
         return VersionInfo._of((await self._resolve(version, timeout).run_async()).value)
 
     def _wait_for(self, version: Version, timeout: float) -> Operation:
-        return self._start(lib.th_controller_wait_for_start, label_of(version), ctypes.c_double(timeout))
+        return self._start(lib.th_controller_wait_for_start, label_of(version), seconds(timeout))
 
     def wait_for(self, version: Version = "latest", timeout: float = 600) -> VersionInfo:
         """Waits until `version` is published. DeadlineExceeded says why it is not there."""
@@ -98,9 +98,9 @@ class Controller:
     def _wait_applied(self, version: Version, groups: Sequence[str], timeout: float) -> Operation:
         if isinstance(groups, str):
             raise TypeError("groups is a list of groups, not the text %r" % groups)
-        names = (ctypes.c_char_p * max(len(groups), 1))(*[encoded(group) for group in groups])
+        names = (ctypes.c_char_p * max(len(groups), 1))(*[encoded(group, "a group") for group in groups])
         return self._start(lib.th_wait_applied_start, label_of(version), names, ctypes.c_size_t(len(groups)),
-                           ctypes.c_double(timeout))
+                           seconds(timeout))
 
     def wait_applied(self, version: Version, groups: Sequence[str], timeout: float = 600) -> Applied:
         """Waits until all of `groups` hold `version` whole, or the time is over: the result says who lacks it, and why."""
@@ -111,8 +111,8 @@ class Controller:
         return Applied((await self._wait_applied(version, groups, timeout).run_async()).value)
 
     def _find_shard(self, version: Version, form: Optional[str], group: Optional[str], rank: int, timeout: float) -> Operation:
-        return self._start(lib.th_find_shard_start, label_of(version), encoded(form), encoded(group), ctypes.c_uint32(rank),
-                           ctypes.c_double(timeout))
+        return self._start(lib.th_find_shard_start, label_of(version), encoded(form, "form"), encoded(group, "group"),
+                           integer(rank, "rank"), seconds(timeout))
 
     def find_shard(self, version: Version = "latest", *, form: Optional[str] = None, group: Optional[str] = None,
                    rank: int = 0, timeout: float = 10) -> dict:
@@ -126,14 +126,14 @@ class Controller:
 
     def layout(self, digest: str, timeout: float = 10) -> dict:
         """The tensors of a shard, by its digest."""
-        return self._start(lib.th_get_layout_start, encoded(digest), ctypes.c_double(timeout)).run().value
+        return self._start(lib.th_get_layout_start, encoded(digest, "digest"), seconds(timeout)).run().value
 
     async def layout_async(self, digest: str, timeout: float = 10) -> dict:
         """As layout, for event loops."""
-        return (await self._start(lib.th_get_layout_start, encoded(digest), ctypes.c_double(timeout)).run_async()).value
+        return (await self._start(lib.th_get_layout_start, encoded(digest, "digest"), seconds(timeout)).run_async()).value
 
     def _roll_back(self, to: Version, idempotency_key: str) -> Operation:
-        return self._start(lib.th_controller_roll_back_start, label_of(to), encoded(idempotency_key))
+        return self._start(lib.th_controller_roll_back_start, label_of(to), encoded(idempotency_key, "idempotency_key"))
 
     def roll_back(self, to: Version, idempotency_key: str = "") -> VersionInfo:
         """Withdraws every version after `to`, once for its key."""
@@ -144,7 +144,7 @@ class Controller:
         return VersionInfo._of((await self._roll_back(to, idempotency_key).run_async()).value)
 
     def _retain(self, keep_latest: int, form: Optional[str]) -> Operation:
-        return self._start(lib.th_retain_start, ctypes.c_uint32(keep_latest), encoded(form))
+        return self._start(lib.th_retain_start, integer(keep_latest, "keep_latest"), encoded(form, "form"))
 
     def retain(self, keep_latest: int, form: Optional[str] = None) -> None:
         """The `keep_latest` newest versions stay fetchable; 0: no policy. `form` None: every form."""
@@ -155,7 +155,7 @@ class Controller:
         await self._retain(keep_latest, form).run_async()
 
     def _pin(self, version: Version, owner: str, expires_after: float, form: Optional[str]) -> Operation:
-        return self._start(lib.th_pin_start, label_of(version), encoded(owner), ctypes.c_double(expires_after), encoded(form))
+        return self._start(lib.th_pin_start, label_of(version), encoded(owner, "owner"), seconds(expires_after, "expires_after"), encoded(form, "form"))
 
     def pin(self, version: Version, owner: str, expires_after: float = 0, form: Optional[str] = None) -> VersionInfo:
         """Keeps `version` fetchable until release, or for so many seconds; each owner's pin counts by itself."""
@@ -167,7 +167,7 @@ class Controller:
         return VersionInfo._of((await self._pin(version, owner, expires_after, form).run_async()).value)
 
     def _release(self, version: Version, owner: str, form: Optional[str]) -> Operation:
-        return self._start(lib.th_release_start, label_of(version), encoded(owner), encoded(form))
+        return self._start(lib.th_release_start, label_of(version), encoded(owner, "owner"), encoded(form, "form"))
 
     def release(self, version: Version, owner: str, form: Optional[str] = None) -> None:
         """Ends the owner's pin. NotFound: it has none."""
@@ -194,8 +194,8 @@ def _connect(server: Optional[str], run: Optional[str], model: Optional[str], ti
                           for name, value in (("server", server), ("run", run), ("model", model)))
     if not server:
         raise ValueError("server is missing: give it to connect, or set TH_SERVER")
-    operation = Operation(lib.th_controller_connect_start, encoded(server), encoded(run), encoded(model),
-                          ctypes.c_double(timeout), makes="controller")
+    operation = Operation(lib.th_controller_connect_start, encoded(server, "server"), encoded(run, "run"), encoded(model, "model"),
+                          seconds(timeout), makes="controller")
     return "server=%s run=%s model=%s" % (server, run, model), operation
 
 

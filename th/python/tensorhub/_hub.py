@@ -8,7 +8,7 @@ import json
 import logging
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
 
-from . import _casts, _library, _progress, _receive, _tensors
+from . import _arguments, _casts, _library, _progress, _receive, _tensors
 from ._arguments import Bytes, Version, encoded, given_or_environment, label_of, parse_bytes
 from ._errors import Error, check
 from ._handle import Handle, Lease, answer_of
@@ -98,7 +98,7 @@ class Hub:
         if not self._handle.is_open:
             return
         try:
-            self._operation(lib.th_leave_start, ctypes.c_double(timeout)).run()
+            self._operation(lib.th_leave_start, _arguments.seconds(timeout)).run()
         finally:
             self._handle.close()
 
@@ -107,7 +107,7 @@ class Hub:
         if not self._handle.is_open:
             return
         try:
-            await self._operation(lib.th_leave_start, ctypes.c_double(timeout)).run_async()
+            await self._operation(lib.th_leave_start, _arguments.seconds(timeout)).run_async()
         finally:
             self._handle.close()
 
@@ -124,14 +124,14 @@ class Hub:
 
     def preempt(self, seconds: float) -> None:
         """A notice that this process goes in so many seconds: readers are moved to other sources, then it leaves."""
-        check(self._handle.call(lib.th_preempt, ctypes.c_double(seconds)))
+        check(self._handle.call(lib.th_preempt, _arguments.seconds(seconds, "seconds")))
 
     # ---- registering
 
     def _register(self, values: Any, name: str, form: str, segment_bytes: Bytes, checksums: bool, dtype: Any) -> tuple:
         casts = _casts.Casts(dtype)
         described = [casts.registered(_tensors.describe(each, value), value) for each, value in _tensors.named_tensors(values)]
-        options = _library.RegisterOptions(name=encoded(name), form=encoded(form),
+        options = _library.RegisterOptions(name=name, form=form,
                                            segment_bytes=parse_bytes(segment_bytes, "segment_bytes"),
                                            no_checksums=0 if checksums else 1)
         array, keep = as_array(described)
@@ -164,7 +164,7 @@ class Hub:
     # ---- looking and waiting
 
     def _wait_for(self, version: Version, timeout: float) -> Operation:
-        return self._operation(lib.th_wait_for_start, label_of(version), ctypes.c_double(timeout))
+        return self._operation(lib.th_wait_for_start, label_of(version), _arguments.seconds(timeout))
 
     def wait_for(self, version: Version = "latest", timeout: float = 600) -> VersionInfo:
         """Waits until `version` is published. DeadlineExceeded says why it is not there."""
@@ -175,7 +175,7 @@ class Hub:
         return VersionInfo._of((await self._wait_for(version, timeout).run_async()).value)
 
     def _roll_back(self, to: Version, idempotency_key: str) -> Operation:
-        return self._operation(lib.th_roll_back_start, label_of(to), encoded(idempotency_key))
+        return self._operation(lib.th_roll_back_start, label_of(to), encoded(idempotency_key, "idempotency_key"))
 
     def roll_back(self, to: Version, idempotency_key: str = "") -> VersionInfo:
         """Withdraws every version after `to`, once for its key."""
@@ -212,7 +212,7 @@ def as_array(described: Sequence[_tensors.Described]) -> tuple:
 
     size = ctypes.sizeof(_library.Tensor)
     for struct, each in zip(array, described):
-        struct.struct_size, struct.name, struct.dtype = size, encoded(each.name), each.dtype.encode()
+        struct.struct_size, struct.name, struct.dtype = size, encoded(each.name, "a tensor's name"), each.dtype.encode()
         struct.shape, struct.dimensions = dimensions(each.shape), len(each.shape)
         struct.data = each.address or None
         if each.global_shape is not None:
@@ -283,8 +283,8 @@ class Weights:
     def _publish(self, version: Version, attributes: Optional[Mapping[str, str]], timeout: float, snapshot: bool,
                  snapshot_or_in_place: bool, derived_from: Optional[str], after_cuda_event: Optional[int]) -> Operation:
         options = _library.PublishOptions(
-            attributes=encoded(json.dumps(dict(attributes))) if attributes else None, timeout=timeout,
-            derived_from=encoded(derived_from), snapshot=int(snapshot or snapshot_or_in_place),
+            attributes=json.dumps(dict(attributes)) if attributes else None, timeout=timeout,
+            derived_from=derived_from, snapshot=int(snapshot or snapshot_or_in_place),
             snapshot_or_in_place=int(snapshot_or_in_place), after_cuda_event=after_cuda_event)
         self._check_places()
         if self._casts and after_cuda_event is not None:
@@ -365,7 +365,7 @@ class Weights:
     def _update(self, version: Version, timeout: float, drain_timeout: float, floor: Optional[str], drop_retained: bool,
                 offload_timeout: float, when_seeding: str, in_place: bool) -> Operation:
         options = _library.UpdateOptions(
-            timeout=timeout, drain_timeout=drain_timeout, floor=encoded(floor), drop_retained=int(drop_retained),
+            timeout=timeout, drain_timeout=drain_timeout, floor=floor, drop_retained=int(drop_retained),
             offload_timeout=offload_timeout, when_seeding=seeding_of(when_seeding), in_place=int(in_place))
         self._check_places()
         return self._operation(lib.th_update_start, label_of(version), byref(options), keep=options)
@@ -395,7 +395,7 @@ class Weights:
                                               when_seeding, in_place).run_async())
 
     def _stage(self, version: Version, timeout: float, floor: Optional[str], when_seeding: str) -> Operation:
-        options = _library.StageOptions(timeout=timeout, floor=encoded(floor), when_seeding=seeding_of(when_seeding))
+        options = _library.StageOptions(timeout=timeout, floor=floor, when_seeding=seeding_of(when_seeding))
         return self._operation(lib.th_stage_start, label_of(version), byref(options), keep=options)
 
     def stage(self, version: Version = "latest", *, timeout: float = 600, floor: Optional[str] = None,
@@ -481,13 +481,13 @@ def _join(server: Optional[str], run: Optional[str], model: Optional[str], group
         if not given[name]:
             raise ValueError("%s is missing: give it to join, or set TH_%s" % (name, name.upper()))
     options = _library.JoinOptions(
-        **{name: encoded(value) for name, value in given.items()}, group=encoded(group), rank=rank, ranks=ranks,
-        join_timeout=timeout, location=encoded(location), spot=int(spot),
+        **given, group=group, rank=rank, ranks=ranks,
+        join_timeout=_arguments.seconds(timeout), location=location, spot=int(spot),
         offload_limit_bytes=parse_bytes(offload_limit, "offload_limit"),
         staging_limit_bytes=parse_bytes(staging_limit, "staging_limit"),
         snapshot_limit_bytes=parse_bytes(snapshot_limit, "snapshot_limit"),
-        transports=encoded(",".join(transports) or None), strict_transport=int(strict_transport),
-        data_address=encoded(data_address),
+        transports=",".join(transports) or None, strict_transport=int(strict_transport),
+        data_address=data_address,
         uplink_bytes_per_second=parse_bytes(uplink_bytes_per_second, "uplink_bytes_per_second"))
     description = "run=%s model=%s %s/%d" % (given["run"], given["model"], group, rank)
     return description, Operation(lib.th_join_start, byref(options), keep=options, makes="client")

@@ -12,16 +12,31 @@ import pathlib
 from ctypes import POINTER, Structure, byref, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from typing import Any
 
+from ._arguments import encoded, integer, seconds
+
 ABI_VERSION = 1
-OK, CANCELLED, DEADLINE_EXCEEDED = 0, 1, 4
+OK, DEADLINE_EXCEEDED = 0, 4
 MOVED, ALREADY_THERE, NOT_AVAILABLE = 1, 2, 3
 
 
 class _Sized(Structure):
-    """A struct of tensorhub.h that begins with its size; zero in all else is the default."""
+    """A struct of tensorhub.h that begins with its size; zero in all else is the default.
+
+    `fields` as callers write them: texts, seconds, integers. TypeError and ValueError naming the field that is none.
+    """
 
     def __init__(self, **fields):
-        super().__init__(struct_size=ctypes.sizeof(type(self)), **fields)
+        kinds = dict(self._fields_)
+        made = {name: _field(value, name, kinds[name]) for name, value in fields.items()}
+        super().__init__(struct_size=ctypes.sizeof(type(self)), **made)
+
+
+def _field(value: Any, name: str, kind: type) -> Any:
+    if kind is c_char_p:
+        return encoded(value, name)
+    if isinstance(value, kind) or kind is c_void_p or issubclass(kind, ctypes._Pointer):
+        return value
+    return seconds(value, name) if kind is c_double else integer(value, name, kind)
 
 
 class Error(_Sized):
@@ -41,6 +56,7 @@ class JoinOptions(_Sized):
 
 
 class Tensor(Structure):
+    # Not _Sized: _hub.as_array makes arrays of them, and sets each one's size.
     _fields_ = [("struct_size", c_size_t), ("name", c_char_p), ("dtype", c_char_p), ("shape", POINTER(c_int64)),
                 ("dimensions", c_size_t), ("bytes", c_uint64), ("data", c_void_p), ("global_shape", POINTER(c_int64)),
                 ("slice_begin", POINTER(c_int64)), ("strides", POINTER(c_int64)), ("alias_of", c_char_p)]
@@ -91,7 +107,7 @@ class Progress(_Sized):
     _fields_ = [("struct_size", c_size_t), ("bytes_received", c_uint64), ("bytes_total", c_uint64)]
 
 
-# What the functions return that is not a th_status.
+# The functions whose result is neither a th_status nor an int, each with its type.
 _RETURNS = {
     "th_abi_version": c_uint32, "th_last_error": c_char_p, "th_status_name": c_char_p, "th_buffer_bytes": c_uint64,
     "th_operation_take_client": c_void_p, "th_operation_take_buffer": c_void_p, "th_operation_take_controller": c_void_p,

@@ -92,8 +92,8 @@ class Receive:
         if isinstance(names, str):
             raise TypeError("names is a list of names or patterns, not the text %r" % names)
         self._framework = _framework(framework)
-        patterns = (ctypes.c_char_p * max(len(names), 1))(*[encoded(name) for name in names])
-        options = _library.ReceiveOptions(form=encoded(form), group=encoded(group), rank=rank, tensors=patterns,
+        patterns = (ctypes.c_char_p * max(len(names), 1))(*[encoded(name, "a name") for name in names])
+        options = _library.ReceiveOptions(form=form, group=group, rank=rank, tensors=patterns,
                                           tensors_count=len(names), limit_bytes=limit_bytes, timeout=timeout)
         handle = ctypes.c_void_p()
         check(client.call(lib.th_receive_open, label_of(version), byref(options), byref(handle)))

@@ -192,9 +192,14 @@ def _describe_buffer(name: str, value: Any) -> Described:
     return Described(name, dtype, tuple(view.shape), ctypes.addressof(exported) if view.nbytes else 0, exported)
 
 
-def await_devices(tensors: Iterable[Any]) -> None:
-    """Waits until what GPUs were asked to write into torch's tensors is written; others need no wait."""
-    for device in {tensor.device for tensor in tensors if getattr(tensor, "is_cuda", False)}:
+def gpus_of(tensors: Iterable[Any]) -> set:
+    """The GPUs, as torch's devices, on which torch's tensors lie; others lie on none."""
+    return {tensor.device for tensor in tensors if getattr(tensor, "is_cuda", False)}
+
+
+def await_gpus(tensors: Iterable[Any]) -> None:
+    """Waits for all that the tensors' GPUs were asked for, on whatever stream."""
+    for device in gpus_of(tensors):
         sys.modules["torch"].cuda.synchronize(device)
 
 

@@ -123,7 +123,7 @@ class EngineWeights:
             self._weights.unpublish(drop_retained=True)
         with pause():
             load(tensors.items())
-            _tensors.await_devices(self._buffers.values())
+            _tensors.await_gpus(self._buffers.values())
         self._weights.publish(wanted.label, derived_from=wanted.selector)
         self._weights.await_published()
         logger.info("loaded %s by name, and offer it as %s", wanted.label, self._form)
@@ -170,6 +170,6 @@ class PublishedCopies:
                 seen.add(name)
             if len(seen) != len(self._copies):
                 raise ValueError("tensor %r was sent first, and not now" % min(set(self._copies) - seen))
-        _tensors.await_devices(self._copies.values())
+        _tensors.await_gpus(self._copies.values())
         self._weights.publish(version)
         return self._weights.await_published()
