@@ -233,9 +233,7 @@ void AddUnpublished(const Group& group, MissingVersions& missing) {
       if (!took_away || version.sequence == VersionSequence()) continue;
       if (WasWithdrawn(*group.model, version.sequence, version.lineage)) continue;
       missing[version.sequence] = {
-          version,
-          replica.form,
-          {EventId(), group.name, "was unpublished while the server was away"}};
+          version, replica.form, {EventId(), group.name, kUnpublishedWhileAway}};
     }
   }
 }

@@ -196,7 +196,7 @@ LastHolder HowItGoes(const Turn& turn, const Buffer& buffer) {
   if (!buffer.content->complete) return {EventId(), name, "had not yet received all of it"};
   if (turn.worker_leaves) return {EventId(), name, "has left", /*meant=*/true};
   if (buffer.drained_while_away) {
-    return {EventId(), name, "was unpublished while the server was away", /*meant=*/true};
+    return {EventId(), name, kUnpublishedWhileAway, /*meant=*/true};
   }
   return {EventId(), name, "is gone"};
 }

@@ -31,6 +31,9 @@ struct LastHolder {
   bool meant = false;  // the group let it go itself
 };
 
+// LastHolder::how of an unpublish that this server did not see.
+inline constexpr char kUnpublishedWhileAway[] = "was unpublished while the server was away";
+
 // Lives for one event; the references outlive it.
 struct Turn {
   RegistryState& state;

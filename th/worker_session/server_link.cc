@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "th/protocol/lease.h"
 #include "th/status/status_macros.h"
 #include "th/worker_session/admissions.h"
@@ -219,9 +217,7 @@ void HandleRefused(State& state, const Refused& message, absl::Time now) {
     return GiveUpAttempt(state, check, now);
   }
   if (!state.link.ever_joined) return EndSession(state, why, ErrorCode::kJoinRefused, now);
-  const absl::string_view remedy =
-      absl::StrContains(why.message(), "join again") ? "" : "; join again";
-  EndSession(state, absl::Status(why.code(), absl::StrCat(std::string(why.message()), remedy)),
+  EndSession(state, absl::Status(why.code(), WithJoinAgain(std::string(why.message()))),
              ErrorCode::kMembershipEnded, now);
 }
 

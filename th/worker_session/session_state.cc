@@ -30,11 +30,16 @@ auto FindAskedUnpublishIn(B& buffer) -> decltype(&buffer.operations.front()) {
 
 }  // namespace
 
+std::string WithJoinAgain(std::string text) {
+  if (!absl::StrContains(text, "join again")) absl::StrAppend(&text, "; join again");
+  return text;
+}
+
 absl::Status State::CheckMembership() const {
   if (!ending()) return absl::OkStatus();
   const absl::string_view why = end_status.ok() ? "the worker left" : end_status.message();
-  const absl::string_view remedy = absl::StrContains(why, "join again") ? "" : "; join again";
-  return absl::FailedPreconditionError(absl::StrCat("this membership is over: ", why, remedy));
+  return absl::FailedPreconditionError(
+      WithJoinAgain(absl::StrCat("this membership is over: ", why)));
 }
 
 Buffer* State::FindBuffer(BufferId id) {

@@ -412,7 +412,7 @@ struct State {
   bool ending() const {
     return link.state == LinkState::kEnding || link.state == LinkState::kEnded;
   }
-  // FAILED_PRECONDITION saying why it ends: nothing more may be begun in it.
+  // FAILED_PRECONDITION saying why it ends, and to join again: nothing more may be begun in it.
   absl::Status CheckMembership() const;
   Buffer* FindBuffer(BufferId id);
   const Buffer* FindBuffer(BufferId id) const;
@@ -444,6 +444,8 @@ const Operation* FindAskedUnpublish(const Buffer& buffer);
 CopyFirst* FindCopyFirst(Operation& operation);
 // True when it waits for a copy: for one that is to begin, or is being made.
 bool WaitsForCopy(const Operation& operation);
+// Adds to a text that ends a membership that its owner has to join again, unless it says so.
+std::string WithJoinAgain(std::string text);
 // True when it is an unpublish that waits for a copy which no server has asked for.
 bool IsOffloadingOffline(const Operation& operation);
 // True when it is an unpublish that drains, or has drained.

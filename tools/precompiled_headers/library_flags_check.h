@@ -3,13 +3,13 @@
 
 namespace th {
 
-// Which headers a file had before it included any. A debug build has none.
+// The headers that a file had before it included any. A debug build has none.
 struct PrecompiledHeaders {
   bool standard_library = false;
   bool abseil = false;
 };
 
-// Those of this library, which has the flags of all libraries.
+// Returns the headers that this library had. It is compiled with the flags of all libraries.
 PrecompiledHeaders LibraryHeaders();
 
 }  // namespace th

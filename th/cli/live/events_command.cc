@@ -122,7 +122,7 @@ absl::Status CheckNamedExists(Controller& controller, const RecentEvents& events
   const auto is_asked_for = [&key](const RecentEvent& event) { return IsAskedFor(event, key); };
   if (absl::c_any_of(events.events, is_asked_for)) return absl::OkStatus();
   if (!id.empty()) return absl::NotFoundError(WhyUnknown(id, events.epoch));
-  if (key.run.empty() && key.model.empty()) return absl::OkStatus();
+  if (key == ModelKey()) return absl::OkStatus();
   const absl::StatusOr<Catalog> catalog = controller.List();
   return catalog.ok() ? CheckNamed(*catalog, key) : catalog.status();
 }

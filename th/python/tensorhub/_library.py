@@ -26,9 +26,10 @@ class _Sized(Structure):
     """
 
     def __init__(self, **fields):
-        kinds = dict(self._fields_)
-        made = {name: _field(value, name, kinds[name]) for name, value in fields.items()}
-        super().__init__(struct_size=ctypes.sizeof(type(self)), **made)
+        if fields:  # results are made often, and have none
+            kinds = dict(self._fields_)
+            fields = {name: _field(value, name, kinds[name]) for name, value in fields.items()}
+        super().__init__(struct_size=ctypes.sizeof(type(self)), **fields)
 
 
 def _field(value: Any, name: str, kind: type) -> Any:
