@@ -11,13 +11,14 @@ MOST_EVICTED_BYTES = 512 << 20
 class HostMemory:
     """`size` bytes, all pages there. `view` is a memoryview of them, `address` where they lie.
 
-    Without `fd` they are private, and zeroed. With the descriptor of a file of that size they are the file's memory,
-    shared with whoever else maps it.
+    Without `fd` they are private, zeroed, and in huge pages where the machine gives them, as TensorHub's own memory is.
+    With the descriptor of a file of that size they are the file's memory, shared with whoever else maps it.
     """
 
     def __init__(self, size, fd=-1):
         if fd < 0:
             self.mapping = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            self.mapping.madvise(mmap.MADV_HUGEPAGE)
         else:
             self.mapping = mmap.mmap(fd, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
         self.size = size
