@@ -1,7 +1,9 @@
 #include "th/cli/live/event_lines.h"
 
 #include <utility>
+#include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
@@ -78,6 +80,15 @@ nlohmann::json ToJson(const RecentEvents& events, EventId asked) {
   for (const RecentEvent& event : events.events) listed.push_back(ToJson(event));
   const bool lost = events.lost || !OfAnotherEpoch(asked, events.epoch).empty();
   return {{"epoch", events.epoch.value}, {"lost", lost}, {"events", std::move(listed)}};
+}
+
+bool DropShown(const RecentEvent& shown, std::vector<RecentEvent>* events) {
+  const auto found = absl::c_find_if(*events, [&shown](const RecentEvent& event) {
+    return event.number == shown.number && event.at == shown.at;
+  });
+  if (found == events->end()) return false;
+  events->erase(events->begin(), found + 1);
+  return true;
 }
 
 }  // namespace th

@@ -3,6 +3,7 @@
 #define TH_CLI_LIVE_EVENT_LINES_H_
 
 #include <string>
+#include <vector>
 
 #include "nlohmann/json.hpp"
 #include "th/protocol/event.h"
@@ -23,6 +24,11 @@ std::string EventLine(const RecentEvent& event);
 nlohmann::json ToJson(const RecentEvent& event);
 // {"epoch", "lost", "events": [...]}; what is of another epoch is lost.
 nlohmann::json ToJson(const RecentEvents& events, EventId asked);
+
+// Drops `shown` and the events before it, and returns true, where `events` has it: the server that
+// showed it goes on in a higher epoch, as one does whose state was lost or older. False: another
+// process answers, which does not know it.
+bool DropShown(const RecentEvent& shown, std::vector<RecentEvent>* events);
 
 }  // namespace th
 

@@ -1,7 +1,9 @@
 #include "th/cli/live/event_lines.h"
 
 #include <string>
+#include <vector>
 
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -9,6 +11,7 @@ namespace th {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::SizeIs;
 
 RecentEvents Two() {
   return {.epoch = Epoch(7),
@@ -66,6 +69,21 @@ TEST(EventsToJsonTest, HasEveryField) {
                                               {"model", "qwen"},
                                               {"who", "rollout-1"},
                                               {"what", "step-5 (#7.2) after 1.2s"}}));
+}
+
+TEST(DropShownTest, AServerThatRaisedItsEpochGoesOnAfterWhatWasShown) {
+  std::vector<RecentEvent> again = Two().events;
+  EXPECT_TRUE(DropShown(Two().events[0], &again));
+  ASSERT_THAT(again, SizeIs(1));
+  EXPECT_EQ(again[0].number, 5);
+}
+
+TEST(DropShownTest, AnotherProcessCountsAnew) {
+  std::vector<RecentEvent> again = Two().events;
+  RecentEvent of_before = Two().events[0];  // the same number
+  of_before.at -= absl::Hours(1);
+  EXPECT_FALSE(DropShown(of_before, &again));
+  EXPECT_THAT(again, SizeIs(2));
 }
 
 }  // namespace

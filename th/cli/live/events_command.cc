@@ -93,13 +93,16 @@ ExitStatus ShowLog(const EventsFlags& flags, EventId id) {
 void Follow(Controller& controller, const EventsFlags& flags, EventId id, StopSignals& stop) {
   Epoch epoch;
   uint64_t after = 0;
+  RecentEvent shown;  // the last one
   bool away = false;
   do {
     absl::StatusOr<RecentEvents> events = controller.Events(after, id, kAskTimeout);
-    if (events.ok() && events->epoch != epoch && after > 0) {  // another server counts anew
-      LOG(WARNING) << "the server has restarted; what it had remembered is gone";
-      after = 0;
-      events = controller.Events(after, id, kAskTimeout);
+    if (events.ok() && events->epoch != epoch && after > 0) {
+      // A server that was started again counts its events anew; one that raised its epoch does not.
+      events = controller.Events(0, id, kAskTimeout);
+      if (events.ok() && !DropShown(shown, &events->events)) {
+        LOG(WARNING) << "the server has restarted; what it had remembered is gone";
+      }
     }
     if (!events.ok()) {
       LOG_IF(WARNING, !std::exchange(away, true))
@@ -111,6 +114,7 @@ void Follow(Controller& controller, const EventsFlags& flags, EventId id, StopSi
     epoch = events->epoch;
     after = events->last;
     if (!PrintLines(*events, flags.reporter)) return;
+    if (!events->events.empty()) shown = std::move(events->events.back());
   } while (!stop.WaitFor(flags.interval));
 }
 
