@@ -22,12 +22,12 @@ class Processes:
         test.addCleanup(shutil.rmtree, self.folder)
         self._test = test
 
-    def start(self, name: str, *command: str, **environment: str) -> subprocess.Popen:
-        """All that it prints goes to NAME.log; a name is of one process."""
+    def start(self, name: str, *command: str, stdin=subprocess.DEVNULL, **environment: str) -> subprocess.Popen:
+        """All that it prints goes to NAME.log; a name is of one process. `stdin` as Popen takes it."""
         with open(self._log(name), "x") as log:
             process = subprocess.Popen(
                 command,
-                stdin=subprocess.DEVNULL,
+                stdin=stdin,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=self.folder,
