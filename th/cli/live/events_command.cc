@@ -1,4 +1,7 @@
 // th events: what happened of late, and the way of one operation.
+#include <sys/stat.h>
+
+#include <array>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -52,16 +55,42 @@ bool IsAskedFor(const RecentEvent& event, const ModelKey& named) {
   return event.key != ModelKey() || named == ModelKey();
 }
 
+// The file's identity on its disk; zeros where there is none.
+std::pair<dev_t, ino_t> IdentityOf(const std::string& path) {
+  struct stat found = {};
+  if (stat(path.c_str(), &found) != 0) return {};
+  return {found.st_dev, found.st_ino};
+}
+
+// The log and the file before it, older first, as they lie beside one another: a server that
+// rotates them meanwhile would have hidden one of them.
+std::array<std::ifstream, 2> OpenLog(const std::string& path) {
+  constexpr int kMaxRotations = 8;  // in the time that opening two files takes
+  std::array<std::ifstream, 2> files;
+  for (int i = 0; i < kMaxRotations; ++i) {
+    const auto before = IdentityOf(path);
+    files = {std::ifstream(absl::StrCat(path, ".1")), std::ifstream(path)};
+    if (IdentityOf(path) == before) break;
+  }
+  return files;
+}
+
 // Shows what a server has written to its --event-log, the oldest first, whether it runs or not.
 ExitStatus ShowLog(const EventsFlags& flags, EventId id) {
   const EventFilter wanted{.run = flags.connection.run, .model = flags.connection.model, .id = id};
+  std::array<std::ifstream, 2> files = OpenLog(flags.log);
+  const bool is_there =
+      (files[0].is_open() || files[1].is_open()) && !std::filesystem::is_directory(flags.log);
+  if (!is_there) {
+    return flags.reporter.Fail(
+        absl::NotFoundError(absl::StrCat("no file ", flags.log,
+                                         " can be read; tensorhub_server --event-log writes one")),
+        ExitStatus::kLocalFiles);
+  }
   bool found = false;
   std::string before;  // the server's own events before the first that is asked for
   uint64_t unreadable = 0;
-  bool is_there = false;
-  for (const std::string& path : {absl::StrCat(flags.log, ".1"), flags.log}) {
-    std::ifstream file(path);
-    is_there = is_there || (file.is_open() && !std::filesystem::is_directory(path));
+  for (std::ifstream& file : files) {
     for (std::string line; std::getline(file, line);) {
       const absl::StatusOr<LoggedEvent> logged = ParseEventLogLine(line);
       if (!logged.ok()) {
@@ -74,12 +103,6 @@ ExitStatus ShowLog(const EventsFlags& flags, EventId id) {
       if (!found) continue;
       if (!Print(std::exchange(before, ""))) return ExitStatus::kOk;  // stdout is closed
     }
-  }
-  if (!is_there) {
-    return flags.reporter.Fail(
-        absl::NotFoundError(absl::StrCat("no file ", flags.log,
-                                         " can be read; tensorhub_server --event-log writes one")),
-        ExitStatus::kLocalFiles);
   }
   LOG_IF(WARNING, unreadable > 0) << unreadable << " lines of " << flags.log
                                   << " and the file before it are no events and were left out; a "
