@@ -100,7 +100,7 @@ class Receive:
         lease = Lease(handle.value, lib.th_receive_close)
         lease.keep.append(client.lease())  # a slice is good for as long as both live
         self._handle = Handle(lease, "this receive is closed: receive again")
-        self._tensors = self._assembled()
+        self._memory = bytearray()  # of the tensor whose slices are coming
         self.result: Optional[dict] = None
 
     def __enter__(self) -> "Receive":
@@ -113,7 +113,10 @@ class Receive:
         return self
 
     def __next__(self) -> tuple:
-        return next(self._tensors)
+        found = self._next_part()
+        if found is None:
+            raise StopIteration
+        return found[0].name, found[1]
 
     def close(self) -> None:
         """Cancels what is under way. Idempotent. Any thread may call it."""
@@ -127,13 +130,52 @@ class Receive:
         """The slices as they lie in the library's memory, in place of whole tensors: no byte is copied."""
         try:
             while True:
-                found = self._next()
+                found = self._next_slice()
                 if found is None:
                     break
                 yield found
-            self.result = answer_of(self._handle, lib.th_receive_result, None)
         finally:
             self.close()
+
+    def parts(self) -> Iterator[Tuple[Slice, Any]]:
+        """Each tensor with its last slice, which says where in the whole it lies."""
+        try:
+            while True:
+                found = self._next_part()
+                if found is None:
+                    break
+                yield found
+        finally:
+            self.close()
+
+    # What iterates is no generator of its own: that would hold this object, which holds it, until both are collected.
+
+    def _next_part(self) -> Optional[Tuple[Slice, Any]]:
+        while True:
+            piece = self._next_slice()
+            if piece is None:
+                return None
+            if piece.offset == 0:
+                self._memory = bytearray(piece.tensor_bytes)
+            self._memory[piece.offset:piece.offset + len(piece.data)] = piece.data
+            if piece.is_last:
+                memory, self._memory = self._memory, bytearray()
+                return piece, _as_tensor(memory, piece.dtype, piece.shape, self._framework, piece.name)
+
+    def _next_slice(self) -> Optional[Slice]:
+        """None at the end, with which the receive closes, as it does after an error."""
+        if self.result is not None:
+            return None
+        try:
+            found = self._next()
+            if found is None:
+                self.result = answer_of(self._handle, lib.th_receive_result, None)
+        except BaseException:
+            self.close()
+            raise
+        if found is None:
+            self.close()
+        return found
 
     def _next(self) -> Optional[Slice]:
         found = _library.Slice()
@@ -158,19 +200,3 @@ class Receive:
                      shape=tuple(found.shape[i] for i in rows), global_shape=tuple(found.global_shape[i] for i in rows),
                      begin=tuple(found.slice_begin[i] for i in rows), tensor_bytes=found.tensor_bytes, offset=found.offset,
                      data=memoryview(data).cast("B").toreadonly())
-
-    def parts(self) -> Iterator[Tuple[Slice, Any]]:
-        """Each tensor with its last slice, which says where in the whole it lies."""
-        memory = bytearray()
-        for piece in self.slices():
-            if piece.offset == 0:
-                memory = bytearray(piece.tensor_bytes)
-            memory[piece.offset:piece.offset + len(piece.data)] = piece.data
-            if piece.is_last:
-                yield piece, _as_tensor(memory, piece.dtype, piece.shape, self._framework, piece.name)
-
-    def _assembled(self) -> Iterator[tuple]:
-        for piece, tensor in self.parts():
-            yield piece.name, tensor
-
-

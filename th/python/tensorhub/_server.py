@@ -43,7 +43,8 @@ class Server:
         self._process = subprocess.Popen(
             [program("tensorhub_server"), "--listen=" + listen, "--state-dir=" + state_dir, "--json",
              "--end-with-parent=%d" % self._owner],
-            stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
+            stdout=subprocess.PIPE, stdin=subprocess.DEVNULL,
+            start_new_session=True)  # a Ctrl-C in the terminal, or a notebook's interrupt, is for this process alone
         atexit.register(self.stop)
         try:
             self.address: str = json.loads(_first_line(self._process.stdout.fileno()))["address"]

@@ -54,10 +54,18 @@ def get_state_dict(key: str, into: Optional[Mapping[str, Any]] = None, *, server
     with _hub.join(server, run=RUN, model=key, group=group) as hub:
         found = hub.wait_for(version, timeout)
         if into is None:
-            return dict(hub.receive(found.selector, timeout=timeout, framework=framework))
+            receiving = hub.receive(found.selector, timeout=timeout, framework=framework)
+            values = dict(receiving)
+            if receiving.result["outcome"] == "not_available":
+                raise _gone(found, key, receiving.result["reason"])
+            return values
         weights = hub.register(into)
         result = weights.update(found.selector, timeout=timeout)
         if not result.available:
-            raise LookupError("%s of key %r is not available any more (%s): get it again" % (found.label, key, result.reason))
+            raise _gone(found, key, result.reason)
         weights.unregister()
         return into
+
+
+def _gone(version: _hub.VersionInfo, key: str, reason: str) -> LookupError:
+    return LookupError("%s of key %r is not available any more (%s): get it again" % (version.label, key, reason))
