@@ -1,6 +1,8 @@
 """tensorhub.engines with torch: engines of one form, a trainer of several ranks, and what goes wrong."""
 import contextlib
+import threading
 import unittest
+from concurrent import futures
 
 from fleet import FleetTest, Fused, Trained, torch
 
@@ -8,7 +10,13 @@ import tensorhub
 from tensorhub import engines
 
 
-class EngineWeightsTest(FleetTest):
+class CoreTest(FleetTest):
+    def join(self, group, **options):
+        # All clients of a process share one data plane. A tensor of 12 MB is under way for one and a half seconds.
+        return super().join(group, uplink_bytes_per_second="8MB", transports=["tcp"], **options)
+
+
+class EngineWeightsTest(CoreTest):
     def engine(self, group, **options):
         model = Fused()
         weights = engines.EngineWeights(self.join(group), dict(model.named_parameters()), form="engine/1", **options)
@@ -37,6 +45,80 @@ class EngineWeightsTest(FleetTest):
                 self.assert_holds(model, trained)
                 self.assertEqual(weights.version.label, str(version))
         self.assertEqual([model.loads for model, _ in fleet], [2, 0, 0])
+
+    def test_of_engines_told_at_the_same_moment_one_loads_by_name(self):
+        trained = Trained()
+        fleet = [self.engine("engine-%d" % i) for i in range(4)]
+        for version in (1, 2, 3):
+            self.publish(trained, version)
+            start = threading.Barrier(len(fleet))
+
+            def update(engine):
+                model, weights = engine
+                start.wait()
+                return weights.update(version, load=model.load_weights)
+            with futures.ThreadPoolExecutor(len(fleet)) as pool:
+                loaded = list(pool.map(update, fleet))
+            self.assertEqual(sorted(each.by_name for each in loaded), [False, False, False, True])
+            for model, _ in fleet:
+                self.assert_holds(model, trained)
+        self.assertEqual(sum(model.loads for model, _ in fleet), 3)
+
+    def test_where_the_chosen_engine_fails_another_one_loads(self):
+        trained = Trained()
+        self.publish(trained, 1)
+        (first, chosen), (second, waits) = self.engine("chosen"), self.engine("waits")
+        is_chosen, told = threading.Event(), threading.Event()
+
+        def fail(tensors):
+            is_chosen.set()
+            told.wait()
+            raise RuntimeError("no room")
+
+        def update():
+            is_chosen.wait()
+            told.set()
+            return waits.update(1, load=second.load_weights)
+        with futures.ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(update)
+            with self.assertRaisesRegex(RuntimeError, "no room"):
+                chosen.update(1, load=fail)
+            self.assertTrue(waiting.result().by_name)
+        self.assert_holds(second, trained)
+        self.assertFalse(chosen.update(1, load=first.load_weights).by_name)
+        self.assert_holds(first, trained)
+
+    def test_an_engine_whose_sources_go_in_mid_update_loads_by_name_in_the_same_pause(self):
+        trained = Trained()
+        self.publish(trained, 1)
+        padding = lambda: torch.zeros(12000000, dtype=torch.uint8)  # a second and a half
+        gone = self.join("gone")
+        model = Fused()
+        leaving = engines.EngineWeights(gone, {**dict(model.named_parameters()), "z.padding": padding()}, form="engine/1")
+        leaving.update(1, load=model.load_weights)
+        torn = Fused()
+        weights = engines.EngineWeights(self.join("torn"), {**dict(torn.named_parameters()), "z.padding": padding()},
+                                        form="engine/1")
+        pauses = []
+
+        @contextlib.contextmanager
+        def pause():
+            pauses.append("paused")
+            yield
+            pauses.append("resumed")
+
+        def leave():
+            while leaving._weights.info()["bytes_sent"] == 0:
+                threading.Event().wait(0.005)
+            gone.leave()
+        with futures.ThreadPoolExecutor(1) as pool:
+            left = pool.submit(leave)
+            loaded = weights.update(1, load=torn.load_weights, pause=pause)
+            left.result()
+        self.assertTrue(loaded.by_name)
+        self.assertEqual(pauses, ["paused", "resumed"])
+        self.assertFalse(weights.undefined)
+        self.assert_holds(torn, trained)
 
     def test_what_is_there_is_not_loaded_again(self):
         self.publish(Trained(), 1)
@@ -105,6 +187,24 @@ class EngineWeightsTest(FleetTest):
         self.assertFalse(paused[-1])
 
 
+class PublishedCopiesTest(CoreTest):
+    def test_after_a_publish_that_failed_comes_the_next(self):
+        copies = engines.PublishedCopies(self.join("trainer"))
+        copies.publish(1, [("a", torch.zeros(3)), ("b", torch.zeros(2))])
+
+        def broken():
+            yield "a", torch.ones(3)
+            raise RuntimeError("a gather failed")
+        with self.assertRaisesRegex(RuntimeError, "a gather failed"):
+            copies.publish(2, broken())
+        with self.assertRaisesRegex(ValueError, "'b' was sent first, and not now"):
+            copies.publish(2, [("a", torch.ones(3))])
+        copies.publish(2, [("a", torch.ones(3)), ("b", torch.ones(2))])
+        got = dict(self.join("reader").receive(2, framework="torch"))
+        self.assertTrue(torch.equal(got["a"], torch.ones(3)))
+        self.assertTrue(torch.equal(got["b"], torch.ones(2)))
+
+
 class Shard:
     """As torch's placement of this name."""
     dim = 0
@@ -133,7 +233,7 @@ class Part:
         return self.local.data_ptr()
 
 
-class CastsTest(FleetTest):
+class CastsTest(CoreTest):
     def test_weights_kept_in_one_type_are_published_in_another(self):
         trained, kept = Trained(), Trained()
         with torch.no_grad():

@@ -51,7 +51,7 @@ absl::Status FillError(const ErrorParts& parts, th_error* error) {
 void SetToNothing(const Outs& outs) {
   if (outs.outcome != nullptr) *outs.outcome = TH_NONE;
   if (outs.json != nullptr) *outs.json = nullptr;
-  if (outs.all != nullptr) *outs.all = 0;
+  if (outs.yes != nullptr) *outs.yes = 0;
   if (outs.client != nullptr) *outs.client = nullptr;
   if (outs.buffer != nullptr) *outs.buffer = nullptr;
   if (outs.attached != nullptr) *outs.attached = nullptr;
@@ -61,7 +61,7 @@ void SetToNothing(const Outs& outs) {
 absl::Status GiveOut(Answer answer, const Outs& outs) {
   if (!answer.json.empty()) TH_RETURN_IF_ERROR(Give(answer.json, outs.json));
   if (outs.outcome != nullptr) *outs.outcome = answer.outcome;
-  if (outs.all != nullptr) *outs.all = answer.all ? 1 : 0;
+  if (outs.yes != nullptr) *outs.yes = answer.yes ? 1 : 0;
   if (outs.client != nullptr) *outs.client = answer.client.release();
   if (outs.buffer != nullptr) *outs.buffer = answer.buffer.release();
   if (outs.attached != nullptr) *outs.attached = answer.attached.release();

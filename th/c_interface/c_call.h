@@ -32,7 +32,7 @@ namespace th::c {
 struct Answer {
   th_outcome outcome = TH_NONE;
   std::string json;  // empty: it gives none
-  bool all = false;  // of th_wait_applied
+  bool yes = false;  // of th_wait_applied: all; of th_await_form: make
   std::unique_ptr<th_client> client;
   std::unique_ptr<th_buffer> buffer;
   std::unique_ptr<th_attached> attached;
@@ -56,7 +56,7 @@ struct Call {
 struct Outs {
   th_outcome* outcome = nullptr;
   char** json = nullptr;
-  int32_t* all = nullptr;
+  int32_t* yes = nullptr;
   th_client** client = nullptr;
   th_buffer** buffer = nullptr;
   th_attached** attached = nullptr;

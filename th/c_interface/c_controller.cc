@@ -154,7 +154,7 @@ CallOr WaitApplied(th_controller* controller, const char* version, const char* c
                TH_ASSIGN_OR_RETURN(const th::AppliedResult applied,
                                    asked.WaitApplied(selector, names, time));
                Answer answer = Json(th::AppliedResultToJson(applied));
-               answer.all = applied.all();
+               answer.yes = applied.all();
                return answer;
              });
 }
@@ -305,7 +305,7 @@ th_status th_controller_wait_for_start(th_controller* controller, const char* ve
 th_status th_wait_applied(th_controller* controller, const char* version, const char* const* groups,
                           size_t groups_count, double timeout, int32_t* all, char** result) {
   return RunNow([&] { return WaitApplied(controller, version, groups, groups_count, timeout); },
-                {.json = result, .all = all});
+                {.json = result, .yes = all});
 }
 
 th_status th_wait_applied_start(th_controller* controller, const char* version,

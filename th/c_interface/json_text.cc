@@ -226,6 +226,10 @@ std::string ReceiveResultToJson(const ReceiveResult& result) {
   return Text(json);
 }
 
+std::string AwaitedFormToJson(const AwaitedForm& awaited) {
+  return Text({{"make", awaited.make}, {"version", ToJson(awaited.version)}});
+}
+
 std::string AppliedResultToJson(const AppliedResult& result) {
   Json json = {
       {"all", result.all()}, {"version", ToJson(result.version)}, {"applied", result.applied}};

@@ -24,6 +24,7 @@ std::string AttachResultToJson(const AttachResult& result);
 // The version, and of its snapshot, if it was made, "snapshot_bytes" and "snapshot_seconds".
 std::string PublishResultToJson(const PublishResult& result);
 std::string ReceiveResultToJson(const ReceiveResult& result);
+std::string AwaitedFormToJson(const AwaitedForm& awaited);
 std::string AppliedResultToJson(const AppliedResult& result);
 std::string EventsToJson(const RecentEvents& events);
 std::string FoundShardToJson(const FoundShard& shard);

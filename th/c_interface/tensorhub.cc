@@ -102,6 +102,23 @@ CallOr WaitFor(th_client* client, const char* version, double timeout) {
               &client->running};
 }
 
+CallOr AwaitForm(th_client* client, const char* version, const char* form, double timeout) {
+  TH_RETURN_IF_ERROR(Needed(client, "client"));
+  TH_ASSIGN_OR_RETURN(th::VersionSelector selector, th::c::ReadVersion(version, "version"));
+  TH_RETURN_IF_ERROR(Needed(form, "form"));
+  absl::Duration duration = absl::ZeroDuration();
+  TH_RETURN_IF_ERROR(ReadSeconds(timeout, "timeout", duration));
+  return Call{[=, name = std::string(form)]() -> absl::StatusOr<Answer> {
+                TH_ASSIGN_OR_RETURN(const th::AwaitedForm awaited,
+                                    client->client->AwaitForm(selector, name, duration));
+                Answer answer;
+                answer.json = th::AwaitedFormToJson(awaited);
+                answer.yes = awaited.make;
+                return answer;
+              },
+              &client->running};
+}
+
 CallOr RollBack(th_client* client, const char* to, const char* idempotency_key) {
   TH_RETURN_IF_ERROR(Needed(client, "client"));
   TH_ASSIGN_OR_RETURN(th::VersionSelector selector, th::c::ReadVersion(to, "to"));
@@ -375,6 +392,17 @@ th_status th_wait_for(th_client* client, const char* version, double timeout, ch
 th_status th_wait_for_start(th_client* client, const char* version, double timeout,
                             th_operation** operation) {
   return Start([&] { return WaitFor(client, version, timeout); }, operation);
+}
+
+th_status th_await_form(th_client* client, const char* version, const char* form, double timeout,
+                        int32_t* make, char** result) {
+  return RunNow([&] { return AwaitForm(client, version, form, timeout); },
+                {.json = result, .yes = make});
+}
+
+th_status th_await_form_start(th_client* client, const char* version, const char* form,
+                              double timeout, th_operation** operation) {
+  return Start([&] { return AwaitForm(client, version, form, timeout); }, operation);
 }
 
 th_status th_roll_back(th_client* client, const char* to, const char* idempotency_key,

@@ -55,8 +55,8 @@
  *   th_buffer_undefined; what was staged before th_apply stays. The other ranks' calls fail too.
  * - th_stage: nothing is staged. th_receive, th_attach: nothing is held. The other ranks' fail too.
  * - th_publish, of a snapshot or after a CUDA event: nothing is published.
- * - th_await_published, th_await_sealed, th_await_ended, and questions (th_wait_for, th_list,
- *   th_wait_applied): only the wait ends.
+ * - th_await_published, th_await_sealed, th_await_ended, and questions (th_wait_for, th_await_form,
+ * th_list, th_wait_applied): only the wait ends.
  * - Commands (th_roll_back, th_retain, th_pin, th_release, th_forget): they may still take effect,
  * once.
  * - th_join, th_register, th_controller_connect: there is no handle.
@@ -410,6 +410,16 @@ TH_EXPORT th_status th_wait_for(th_client* client, const char* version, double t
                                 char** found);
 TH_EXPORT th_status th_wait_for_start(th_client* client, const char* version, double timeout,
                                       th_operation** operation);
+/* Until some group offers `version` in `form`, or this group is the one that is to make it: *make
+ * is nonzero then, and th_publish with derived_from follows. Of the groups that wait the server
+ * chooses one at a time, until it has published the form, has left, or half of its `timeout` is
+ * over. With a timeout of 0 the group that was chosen gives the form back, as after a failure. So
+ * engines that are told of a version at the same moment load it by name once. *result: {"make",
+ * "version"}. */
+TH_EXPORT th_status th_await_form(th_client* client, const char* version, const char* form,
+                                  double timeout, int32_t* make, char** result);
+TH_EXPORT th_status th_await_form_start(th_client* client, const char* version, const char* form,
+                                        double timeout, th_operation** operation);
 /* Withdraws every version after `to`. *version: what was gone back to. */
 TH_EXPORT th_status th_roll_back(th_client* client, const char* to, const char* idempotency_key,
                                  char** version);

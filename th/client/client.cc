@@ -223,6 +223,20 @@ absl::StatusOr<VersionInfo> Client::WaitFor(VersionSelector version, absl::Durat
   return WaitedInVain(*controller, version, found.status());
 }
 
+absl::StatusOr<AwaitedForm> Client::AwaitForm(VersionSelector version, std::string form,
+                                              absl::Duration timeout) {
+  TH_RETURN_IF_ERROR(impl_->guard.Check());
+  TH_RETURN_IF_ERROR(impl_->membership->CanWait());
+  TH_RETURN_IF_ERROR(ValidateName("form", form));
+  const absl::Time deadline = MonotonicNow() + timeout;
+  TH_ASSIGN_OR_RETURN(const std::shared_ptr<Controller> controller,
+                      impl_->ConnectedController(std::max(timeout, kReasonTimeout)));
+  absl::StatusOr<AwaitedForm> awaited =
+      controller->AwaitForm(version, form, impl_->membership->group(), LeftUntil(deadline));
+  if (awaited.ok()) return awaited;
+  return WaitedInVain(*controller, version, awaited.status());
+}
+
 absl::StatusOr<VersionInfo> Client::RollBack(VersionSelector to, std::string idempotency_key) {
   TH_RETURN_IF_ERROR(impl_->guard.Check());
   TH_RETURN_IF_ERROR(impl_->membership->CanWait());

@@ -93,6 +93,16 @@ class Client {
   // holds it still is Update's to say.
   absl::StatusOr<VersionInfo> WaitFor(VersionSelector version, absl::Duration timeout);
 
+  // Until some group offers `version` in `form`, or this group is the one that is to make it: of
+  // the groups that wait the server chooses one at a time, until it has published the form
+  // (PublishOptions::derived_from), has left, or half of the `timeout` that it gave is over. Called
+  // again with a timeout of zero by the group that was chosen, it gives the form back, as after a
+  // failure. So engines that are told of a version at the same moment load it by name once. A
+  // server that restarts has forgotten whom it chose, and one of an earlier release chooses each.
+  // Errors of WaitFor; DEADLINE_EXCEEDED names the group that makes the form.
+  absl::StatusOr<AwaitedForm> AwaitForm(VersionSelector version, std::string form,
+                                        absl::Duration timeout);
+
   // Hands the asked tensors of one shard to `take`, in stream order, as they arrive and once they
   // match the publisher's sums, through no more than options.limit_bytes of host memory: nothing is
   // asked for that has no room, so a slow `take` slows the transfer. Lost sources are replaced and

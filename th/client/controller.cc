@@ -1,9 +1,14 @@
 #include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "grpcpp/client_context.h"
 #include "th/client/applied.h"
@@ -57,6 +62,26 @@ using Method = void (Stub::async::*)(grpc::ClientContext*, const Request*, Respo
 
 // How often a wait for a connection looks for a cancellation.
 constexpr absl::Duration kCancelInterval = absl::Milliseconds(50);
+// A server that was reached before has so long to answer before it is looked for elsewhere.
+constexpr absl::Duration kMoveOnAfter = absl::Seconds(1);
+
+// The connection to one server.
+struct Link {
+  std::string server;
+  std::shared_ptr<grpc::Channel> channel;
+  std::unique_ptr<Stub> stub;
+};
+
+std::shared_ptr<Link> MakeLink(Runtime& runtime, const std::string& server) {
+  auto link = std::make_shared<Link>();
+  link->server = server;
+  const SignalsBlocked blocked;  // gRPC may start threads here
+  runtime.RunOnControl([&] {
+    link->channel = MakeChannel(server);
+    link->stub = pb::ReferenceServer::NewStub(link->channel);
+  });
+  return link;
+}
 
 bool AwaitConnected(grpc::Channel& channel, absl::Time until) {
   while (!CallsAreCancelled()) {
@@ -73,14 +98,20 @@ struct Controller::Impl {
   const ProcessGuard guard;
   Options options;
   std::shared_ptr<Runtime> runtime;
-  std::shared_ptr<grpc::Channel> channel;
-  std::unique_ptr<Stub> stub;
+  absl::Mutex mu;
+  std::optional<ServerList> servers ABSL_GUARDED_BY(mu);
+  std::shared_ptr<Link> link ABSL_GUARDED_BY(mu);
 
   ModelKey key() const { return {options.run, options.model}; }
   absl::Status CanWait() const;
+  // The link to a server that takes connections, looked for at all addresses, which are read again
+  // where a file has them; the latest one when `until` has passed. CANCELLED.
+  absl::StatusOr<std::shared_ptr<Link>> AwaitLink(absl::Time until);
+  // Nobody answers there: goes on to the next address, unless another call has done so.
+  void MoveOn(const std::shared_ptr<Link>& from);
   template <typename Request, typename Response>
-  absl::StatusOr<Response> Attempt(Method<Request, Response> method, const Request& request,
-                                   absl::Duration timeout);
+  absl::StatusOr<Response> Attempt(const Link& link, Method<Request, Response> method,
+                                   const Request& request, absl::Duration timeout);
   // Calls until the server has answered, or `timeout` has passed.
   template <typename Request, typename Response>
   absl::StatusOr<Response> Ask(Method<Request, Response> method, const Request& request,
@@ -94,8 +125,31 @@ absl::Status Controller::Impl::CanWait() const {
   return absl::FailedPreconditionError("a call that waits was made from a TensorHub callback");
 }
 
+absl::StatusOr<std::shared_ptr<Link>> Controller::Impl::AwaitLink(absl::Time until) {
+  for (;;) {
+    std::shared_ptr<Link> latest;
+    {
+      absl::MutexLock lock(&mu);
+      latest = link;
+    }
+    const absl::Time next = std::min(until, absl::Now() + kMoveOnAfter);
+    if (AwaitConnected(*latest->channel, next) || next == until) return latest;
+    TH_RETURN_IF_ERROR(CheckNotCancelled("the server was not reached"));
+    MoveOn(latest);
+  }
+}
+
+void Controller::Impl::MoveOn(const std::shared_ptr<Link>& from) {
+  absl::MutexLock lock(&mu);
+  if (link != from) return;
+  servers->MoveAfter({.joined = false});
+  servers->ReadAgain();
+  if (servers->current() != from->server) link = MakeLink(*runtime, servers->current());
+}
+
 template <typename Request, typename Response>
-absl::StatusOr<Response> Controller::Impl::Attempt(Method<Request, Response> method,
+absl::StatusOr<Response> Controller::Impl::Attempt(const Link& link,
+                                                   Method<Request, Response> method,
                                                    const Request& request, absl::Duration timeout) {
   // Shared with gRPC: its thread may still be in Notify when this one goes on.
   const auto exchange = std::make_shared<Exchange<Request, Response>>();
@@ -103,11 +157,11 @@ absl::StatusOr<Response> Controller::Impl::Attempt(Method<Request, Response> met
   exchange->context.set_wait_for_ready(true);
   exchange->context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
   runtime->RunOnControl([&] {
-    (stub->async()->*method)(&exchange->context, &exchange->request, &exchange->response,
-                             [exchange](const grpc::Status& status) {
-                               exchange->status = status;
-                               exchange->done.Notify();
-                             });
+    (link.stub->async()->*method)(&exchange->context, &exchange->request, &exchange->response,
+                                  [exchange](const grpc::Status& status) {
+                                    exchange->status = status;
+                                    exchange->done.Notify();
+                                  });
   });
   const CancelHook end_if_cancelled([&] { exchange->context.TryCancel(); });
   exchange->done.WaitForNotification();  // bounded by the deadline
@@ -117,12 +171,12 @@ absl::StatusOr<Response> Controller::Impl::Attempt(Method<Request, Response> met
   }
   if (absl::IsUnimplemented(status)) {  // what listens there knows nothing of the call
     return absl::UnimplementedError(
-        absl::StrCat("what answers at ", options.server,
+        absl::StrCat("what answers at ", link.server,
                      " is no reference server of this version: ", status.message()));
   }
   if (absl::IsDeadlineExceeded(status) && absl::StartsWith(status.message(), kNoAnswer)) {
     return absl::UnavailableError(
-        absl::StrCat("the reference server at ", options.server, " has not answered within ",
+        absl::StrCat("the reference server at ", link.server, " has not answered within ",
                      absl::FormatDuration(timeout), "; a command may have taken effect, once"));
   }
   TH_RETURN_IF_ERROR(status);
@@ -135,7 +189,9 @@ absl::StatusOr<Response> Controller::Impl::Ask(Method<Request, Response> method,
   TH_RETURN_IF_ERROR(CanWait());
   const absl::Time deadline = MonotonicNow() + timeout;
   for (int attempt = 1;; ++attempt) {
-    absl::StatusOr<Response> response = Attempt(method, request, deadline - MonotonicNow());
+    TH_ASSIGN_OR_RETURN(const std::shared_ptr<Link> reached,
+                        AwaitLink(absl::Now() + (deadline - MonotonicNow())));
+    absl::StatusOr<Response> response = Attempt(*reached, method, request, LeftUntil(deadline));
     const bool again = response.status().code() == absl::StatusCode::kUnavailable &&
                        attempt < kMaxAttempts && !CallsAreCancelled() &&
                        MonotonicNow() + kBetweenAttempts < deadline;
@@ -174,14 +230,15 @@ absl::StatusOr<std::unique_ptr<Controller>> Controller::Connect(Options options)
   TH_ASSIGN_OR_RETURN(const ServerList servers, AwaitServers(impl->options.server, timeout));
   // The wait for the file of addresses counts.
   const absl::Duration left = timeout - (absl::Now() - began);
-  const SignalsBlocked blocked;  // gRPC may start threads here
   for (const std::string& server : servers.all()) {
-    impl->runtime->RunOnControl([&] {
-      impl->channel = MakeChannel(server);
-      impl->stub = pb::ReferenceServer::NewStub(impl->channel);
-    });
+    std::shared_ptr<Link> link = MakeLink(*impl->runtime, server);
     const absl::Time until = absl::Now() + left / static_cast<double>(servers.all().size());
-    if (AwaitConnected(*impl->channel, until)) {
+    if (AwaitConnected(*link->channel, until)) {
+      {
+        absl::MutexLock lock(&impl->mu);
+        impl->servers = servers;
+        impl->link = std::move(link);
+      }
       return std::unique_ptr<Controller>(new Controller(std::move(impl)));
     }
     TH_RETURN_IF_ERROR(CheckNotCancelled("the server was not reached"));
@@ -257,6 +314,36 @@ absl::StatusOr<AppliedResult> Controller::WaitApplied(VersionSelector version,
     }
     (void)never.WaitUnlessCancelled(std::min(pause, deadline - MonotonicNow()));
     TH_RETURN_IF_ERROR(CheckNotCancelled("the groups go on"));
+  }
+}
+
+absl::StatusOr<AwaitedForm> Controller::AwaitForm(VersionSelector version, const std::string& form,
+                                                  const std::string& group,
+                                                  absl::Duration timeout) {
+  const absl::Time deadline = MonotonicNow() + timeout;
+  TH_ASSIGN_OR_RETURN(VersionInfo found, WaitFor(std::move(version), timeout));
+  const Signal never;
+  for (absl::Duration pause = kFirstLook;; pause = std::min(2 * pause, kLongestLook)) {
+    const absl::Duration left = LeftUntil(deadline);
+    // Whoever waits for this group has the other half for making the form itself.
+    const ClaimFormQuery query{Hello(), {impl_->key(), found.sequence, form, group, left / 2}};
+    const absl::StatusOr<pb::ClaimFormResponse> response =
+        impl_->Ask<pb::ClaimFormRequest, pb::ClaimFormResponse>(&Stub::async::ClaimForm,
+                                                                ToProto(query), left + kWaitGrace);
+    // An earlier release, which does not choose.
+    if (absl::IsUnimplemented(response.status())) return AwaitedForm{std::move(found), true};
+    TH_RETURN_IF_ERROR(response.status());
+    TH_ASSIGN_OR_RETURN(FormChoice choice, FromProto(*response));
+    if (choice.maker != FormMaker::kAnother) {
+      return AwaitedForm{std::move(choice.version), choice.maker == FormMaker::kAsker};
+    }
+    if (MonotonicNow() >= deadline) {
+      return absl::DeadlineExceededError(
+          absl::StrCat("version ", found.ToString(), " is not there in form ", form, " within ",
+                       absl::FormatDuration(timeout), ": group ", choice.group, " makes it"));
+    }
+    (void)never.WaitUnlessCancelled(std::min(pause, deadline - MonotonicNow()));
+    TH_RETURN_IF_ERROR(CheckNotCancelled("the group that makes the form goes on"));
   }
 }
 

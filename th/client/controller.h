@@ -91,6 +91,11 @@ class Controller {
   absl::StatusOr<ShardLayout> GetLayout(Digest digest, absl::Duration timeout = absl::Seconds(10));
 
  private:
+  friend class Client;
+  friend struct ControllerOfTest;
+  // Client::AwaitForm for `group`, which has a rank.
+  absl::StatusOr<AwaitedForm> AwaitForm(VersionSelector version, const std::string& form,
+                                        const std::string& group, absl::Duration timeout);
   struct Impl;
   explicit Controller(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;

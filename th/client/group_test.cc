@@ -204,6 +204,10 @@ class DerivedFormTest : public ::testing::Test {
     fused_shard_.FillWith(70);
   }
 
+  absl::StatusOr<AwaitedForm> AwaitForm(Client& client, absl::Duration timeout = kPatience) {
+    return client.AwaitForm(Latest(), "vllm-fused", timeout);
+  }
+
   TestServer server_;
   TestShard source_, target_, fused_shard_{40'000};
   std::unique_ptr<Client> trainer_, engine_;
@@ -234,6 +238,46 @@ TEST_F(DerivedFormTest, AFormOfWhatTheGroupDoesNotHoldIsThatVersionsToo) {
   ASSERT_OK(fused_.Publish(7, {.derived_from = published.version.sequence}));
   ASSERT_OK_AND_ASSIGN(const PublishResult derived, fused_.AwaitPublished());
   EXPECT_EQ(derived.version.sequence, published.version.sequence);
+}
+
+TEST_F(DerivedFormTest, OneGroupMakesAFormAndTheOtherWaitsForIt) {
+  ASSERT_OK_AND_ASSIGN(const AwaitedForm chosen, AwaitForm(*engine_));
+  EXPECT_TRUE(chosen.make);
+  EXPECT_EQ(chosen.version.label.text(), "7");
+  ASSERT_OK_AND_ASSIGN(auto other, Client::Join(Rank(server_, "other")));
+  EXPECT_THAT(AwaitForm(*other, absl::Milliseconds(100)).status(),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("group engine makes it")));
+  absl::StatusOr<AwaitedForm> waited;
+  std::thread waiting([&] { waited = AwaitForm(*other); });
+  EXPECT_OK(fused_.Publish(7, {.derived_from = chosen.version.sequence}));
+  waiting.join();
+  ASSERT_OK(waited.status());
+  EXPECT_FALSE(waited->make);
+  EXPECT_EQ(waited->version.sequence, chosen.version.sequence);
+}
+
+TEST_F(DerivedFormTest, AGroupThatGivesAFormBackLeavesItToTheNext) {
+  ASSERT_OK_AND_ASSIGN(auto other, Client::Join(Rank(server_, "other")));
+  ASSERT_OK_AND_ASSIGN(const AwaitedForm chosen, AwaitForm(*engine_));
+  EXPECT_TRUE(chosen.make);
+  ASSERT_OK(AwaitForm(*engine_, absl::ZeroDuration()).status());
+  ASSERT_OK_AND_ASSIGN(const AwaitedForm next, AwaitForm(*other));
+  EXPECT_TRUE(next.make);
+}
+
+TEST_F(DerivedFormTest, AGroupThatLeavesLeavesTheFormToTheNext) {
+  ASSERT_OK_AND_ASSIGN(auto other, Client::Join(Rank(server_, "other")));
+  ASSERT_OK_AND_ASSIGN(const AwaitedForm chosen, AwaitForm(*engine_));
+  EXPECT_TRUE(chosen.make);
+  ASSERT_OK(engine_->Leave());
+  ASSERT_OK_AND_ASSIGN(const AwaitedForm next, AwaitForm(*other));
+  EXPECT_TRUE(next.make);
+  EXPECT_THAT(AwaitForm(*engine_).status(), Not(IsOk()));
+}
+
+TEST_F(DerivedFormTest, WhatIsNoFormIsRefused) {
+  EXPECT_THAT(engine_->AwaitForm(Latest(), "", kPatience).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("form")));
 }
 
 // ---- several buffers of one membership

@@ -27,6 +27,12 @@ struct PublishResult {
   absl::Duration snapshot;      // that the copy took
 };
 
+// The result of AwaitForm.
+struct AwaitedForm {
+  VersionInfo version;
+  bool make = false;  // the form is offered by nobody, and this group is the one that makes it
+};
+
 // One source's part of an update.
 struct SourceShare {
   std::string name;  // "rollout-1/1"

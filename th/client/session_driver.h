@@ -183,6 +183,7 @@ class SessionDriver final : public SessionAccess,
   BufferState buffer_state(BufferId buffer) const;
   VersionInfo buffer_version(BufferId buffer) const;
   const ModelKey& key() const { return options_.key; }
+  const std::string& group() const { return options_.name.group; }
   Runtime& runtime() { return *runtime_; }
   const std::shared_ptr<Runtime>& shared_runtime() const { return runtime_; }
   DataPlane& data_plane() { return *data_plane_; }

@@ -106,6 +106,29 @@ struct FoundShard {
   Digest layout;  // empty unless not_available is kNone
 };
 
+// Who is to make a version's form, as the server has chosen for a group that asks.
+enum class FormMaker : uint8_t {
+  kNobody = 1,   // nobody need make it: it is offered
+  kAsker = 2,    // the group that asks
+  kAnother = 3,  // a group that was chosen before
+};
+
+// A group asks who is to make the form, and offers to do so within `claim`; zero gives back what it
+// was chosen for.
+struct FormQuery {
+  ModelKey key;
+  VersionSelector selector = LatestVersion{};
+  std::string form;
+  std::string group;
+  absl::Duration claim;
+};
+
+struct FormChoice {
+  VersionInfo version;
+  FormMaker maker = FormMaker::kNobody;
+  std::string group;  // that is to make it; empty: nobody need
+};
+
 // The bytes that all its ranks hold of their shards, and the bytes of those shards.
 uint64_t HeldBytes(const CatalogReplica& replica);
 uint64_t AllBytes(const CatalogReplica& replica);

@@ -306,6 +306,18 @@ class VerbsTest(HubTest):
         self.assertEqual(dict(receive), tensors)
         self.assertEqual(receive.result["tensors"], 20)
 
+    def test_one_group_makes_a_form_and_the_other_waits_for_it(self):
+        self.published()
+        maker, other = self.join("engine-0"), self.join("engine-1")
+        chosen = maker.await_form("latest", "engine/1")
+        self.assertEqual((chosen.version.label, chosen.make), ("1", True))
+        with self.assertRaisesRegex(tensorhub.DeadlineExceeded, "group engine-0 makes it"):
+            other.await_form(1, "engine/1", 0.1)
+        weights = maker.register({"fused": bytearray(7)}, form="engine/1")
+        weights.publish("1", derived_from=chosen.version.selector)
+        awaited = other.await_form(1, "engine/1")
+        self.assertEqual((awaited.version, awaited.make), (chosen.version, False))
+
     def test_slices_lie_in_the_librarys_memory(self):
         _, memory = self.published(300000)
         receive = self.join("engine").receive()
@@ -349,6 +361,7 @@ class VerbsTest(HubTest):
             await published.publish_async(1)
             self.assertEqual((await waiting).label, "1")
             self.assertEqual((await published.await_published_async()).label, "1")
+            self.assertFalse((await rollout.await_form_async(1, "hf")).make)
             self.assertTrue((await weights.stage_async()).moved)
             self.assertTrue((await weights.apply_async()).moved)
             self.assertEqual(target, source)
@@ -367,6 +380,20 @@ class VerbsTest(HubTest):
             out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True,
                                  env=dict(os.environ, PYTHONPATH=os.path.dirname(os.path.abspath(__file__)))).stdout
         self.assertEqual(out.strip(), "{'a': bytearray(b'12'), 'b': bytearray(b'3')}")
+
+
+    def test_the_store_says_that_a_version_is_gone(self):
+        here = {"server": self.server.address}
+        put = tensorhub.store.put_state_dict({"a": bytearray(b"12")}, "gone", **here)
+        found = tensorhub.Hub.wait_for
+
+        def found_and_closed(hub, version, timeout):
+            version = found(hub, version, timeout)
+            put.close()
+            return version
+        with mock.patch.object(tensorhub.Hub, "wait_for", found_and_closed):
+            with self.assertRaisesRegex(LookupError, "of key 'gone' is not available any more"):
+                tensorhub.store.get_state_dict("gone", framework="bytes", **here)
 
 
 class TwinsTest(HubTest):
@@ -757,6 +784,20 @@ class LifetimeTest(HubTest):
         gc.collect()
         self.assertEqual(len(bytes(piece.data)), len(piece.data))
 
+    def test_a_receive_that_is_left_in_its_middle_goes_at_once(self):
+        tensors = {"a.%d" % i: bytearray(100000) for i in range(20)}
+        weights = self.join().register(tensors)
+        weights.publish(1)
+        weights.await_published()
+        gc.disable()
+        self.addCleanup(gc.enable)
+        receive = self.join("engine").receive(framework="bytes")
+        gone = weakref.ref(receive)
+        for _ in receive:
+            break
+        del receive
+        self.assertIsNone(gone(), "it waits for the collector")
+
     def test_a_receive_that_another_thread_closes_ends(self):
         self.published(12000000)
         receive = self.join("engine").receive()
@@ -850,6 +891,21 @@ class ServeTest(unittest.TestCase):
         thread.join()
         with servers[0] as server, tensorhub.join(server.address, run="r", model="m", group="g", **SLOW, **LIMITS) as hub:
             hub.check()
+
+    def test_a_ctrl_c_in_the_terminal_is_not_the_servers(self):
+        code = """
+import os, signal, tensorhub
+with tensorhub.serve() as server:
+    try:
+        os.killpg(0, signal.SIGINT)
+        signal.pause()
+    except KeyboardInterrupt:
+        tensorhub.join(server.address, run="r", model="m", group="g", join_timeout=30).leave()
+        print("joined")
+"""
+        out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, start_new_session=True,
+                             env=dict(os.environ, PYTHONPATH=os.path.dirname(os.path.abspath(__file__))))
+        self.assertEqual((out.returncode, out.stdout), (0, "joined\n"), out.stderr)
 
     def test_a_server_ends_with_its_process(self):
         code = "import os, signal, tensorhub; s = tensorhub.serve(); os.kill(os.getpid(), signal.SIGKILL)"

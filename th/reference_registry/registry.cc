@@ -92,6 +92,14 @@ absl::StatusOr<FoundShard> Registry::FindShard(const ShardQuery& query) const {
   return registry::FindShard(impl_->state, query);
 }
 
+absl::StatusOr<FoundForm> Registry::FindForm(const FormQuery& query) const {
+  return registry::FindForm(impl_->state, query);
+}
+
+bool Registry::HasGroup(const ModelKey& key, const std::string& group) const {
+  return registry::HasGroup(impl_->state, key, group);
+}
+
 absl::StatusOr<std::shared_ptr<const std::string>> Registry::EncodedLayout(
     const Digest& digest) const {
   const auto found = impl_->state.layouts.find(digest);

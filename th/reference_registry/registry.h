@@ -69,6 +69,10 @@ class Registry {
   absl::StatusOr<VersionInfo> Resolve(const ModelKey& key, const VersionSelector& selector) const;
   // Errors of registry::FindShard (shard_lookup.h). Its work does not grow with the model.
   absl::StatusOr<FoundShard> FindShard(const ShardQuery& query) const;
+  // Errors of registry::FindForm.
+  absl::StatusOr<FoundForm> FindForm(const FormQuery& query) const;
+  // True while the group has a rank in the model.
+  bool HasGroup(const ModelKey& key, const std::string& group) const;
   // The layout with this digest in its canonical encoding, which is made once and shared.
   // NOT_FOUND.
   absl::StatusOr<std::shared_ptr<const std::string>> EncodedLayout(const Digest& digest) const;

@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "th/reference_registry/assignment.h"
 #include "th/reference_registry/roll_back.h"
 
 namespace th::registry {
@@ -107,6 +108,33 @@ absl::StatusOr<FoundShard> FindShard(const RegistryState& state, const ShardQuer
   if (model != nullptr) return LikeRank(state, *model, query);
   if (state.adopting) return TryAgain();
   return absl::NotFoundError(absl::StrCat("the server knows no model ", query.key.ToString()));
+}
+
+absl::StatusOr<FoundForm> FindForm(const RegistryState& state, const FormQuery& query) {
+  const auto found = FindPublished(state, query.key, query.selector);
+  if (!found.ok()) return found.status();
+  const Version& version = **found;
+  uint32_t shards = 0, completable = 0;
+  for (auto shard = version.shards.lower_bound(ShardKey{query.form, Digest()});
+       shard != version.shards.end() && shard->first.form == query.form; ++shard) {
+    ++shards;
+    completable += IsCompletable(shard->second) ? 1 : 0;
+  }
+  const bool offered = shards > 0 && completable == shards;
+  if (!offered && version.from_earlier_epoch && state.adopting) return TryAgain();
+  if (!HasGroup(state, query.key, query.group)) {
+    if (state.adopting) return TryAgain();
+    return absl::FailedPreconditionError(
+        absl::StrCat("group ", query.group, " has no rank in ", query.key.ToString()));
+  }
+  return FoundForm{version.info, offered};
+}
+
+bool HasGroup(const RegistryState& state, const ModelKey& key, const std::string& group) {
+  const Model* model = FindModel(state, key);
+  if (model == nullptr) return false;
+  const auto found = model->groups.find(group);
+  return found != model->groups.end() && !found->second.members.empty();
 }
 
 }  // namespace th::registry

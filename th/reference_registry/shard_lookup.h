@@ -1,9 +1,12 @@
-// Finds the shard that a streaming reader asks for, without a list of the model.
+// Finds the shard or the form that somebody asks for, without a list of the model.
 #ifndef TH_REFERENCE_REGISTRY_SHARD_LOOKUP_H_
 #define TH_REFERENCE_REGISTRY_SHARD_LOOKUP_H_
 
+#include <string>
+
 #include "absl/status/statusor.h"
 #include "th/protocol/catalog.h"
+#include "th/registry_state/registry_types.h"
 #include "th/registry_state/state.h"
 
 namespace th::registry {
@@ -15,6 +18,14 @@ namespace th::registry {
 // named; FAILED_PRECONDITION: the version was withdrawn; UNAVAILABLE: the server recovers, and who
 // knows the answer may still come back.
 absl::StatusOr<FoundShard> FindShard(const RegistryState& state, const ShardQuery& query);
+
+// The version that the query names, and whether its form is offered: some shards of it are known,
+// and a reader of any of them may hope to complete it (IsCompletable). NOT_FOUND: there is no such
+// version; FAILED_PRECONDITION: it was withdrawn, or the group has no rank; UNAVAILABLE: the server
+// recovers, and who has the form may still come back.
+absl::StatusOr<FoundForm> FindForm(const RegistryState& state, const FormQuery& query);
+// True while the group has a rank.
+bool HasGroup(const RegistryState& state, const ModelKey& key, const std::string& group);
 
 }  // namespace th::registry
 

@@ -177,6 +177,12 @@ struct GroupFigures {
 inline constexpr size_t kMaxGroupFiguresOfModel = 256;
 inline constexpr size_t kMaxGroupFigures = 4'096;
 
+// A version that a group has asked for in some form, and whether anybody offers it so.
+struct FoundForm {
+  VersionInfo version;
+  bool offered = false;
+};
+
 // A model in figures, for /metrics: what does not grow with its ranks.
 struct ModelFigures {
   ModelKey key;

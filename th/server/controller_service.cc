@@ -6,6 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
 #include "th/proto/tensorhub.grpc.pb.h"
+#include "th/server/form_claims.h"
+#include "th/status/status_macros.h"
 #include "th/wire/grpc_status.h"
 #include "th/wire/wire.h"
 
@@ -41,6 +43,23 @@ void SendAnswer(ControllerCall& call, const google::protobuf::MessageLite& answe
 }
 void SendAnswer(ControllerCall& call, const pb::CommandFinished& answer) {
   call.AnswerCommand(answer);
+}
+
+absl::StatusOr<FormChoice> ChooseMaker(const FormQuery& query, RegistryTurn& turn) {
+  TH_ASSIGN_OR_RETURN(FoundForm found, turn.registry.FindForm(query));
+  const FormOfVersion form{query.key, found.version.sequence, query.form};
+  if (found.offered) {
+    turn.form_claims.Drop(form);
+    return FormChoice{.version = std::move(found.version)};
+  }
+  TH_ASSIGN_OR_RETURN(
+      std::string maker,
+      turn.form_claims.Choose(form, query.group, query.claim, turn.now,
+                              [&turn](const ModelKey& key, const std::string& group) {
+                                return turn.registry.HasGroup(key, group);
+                              }));
+  const FormMaker who = maker == query.group ? FormMaker::kAsker : FormMaker::kAnother;
+  return FormChoice{std::move(found.version), who, std::move(maker)};
 }
 
 void OmitAttributes(Catalog& catalog) {
@@ -113,6 +132,12 @@ ControllerService::ControllerService(RegistryLoop* loop, ServerMetrics* metrics,
         const absl::StatusOr<FoundShard> found = turn.registry.FindShard(query.shard);
         if (!found.ok()) return found.status();
         return ToProto(*found);
+      });
+  AskLoop<pb::ClaimFormRequest>(
+      "ClaimForm",
+      [](const ClaimFormQuery& query, RegistryTurn& turn) -> absl::StatusOr<pb::ClaimFormResponse> {
+        TH_ASSIGN_OR_RETURN(const FormChoice choice, ChooseMaker(query.form, turn));
+        return ToProto(choice);
       });
   AskLoop<pb::GetLayoutRequest>(
       "GetLayout",

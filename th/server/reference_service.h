@@ -16,10 +16,11 @@ using WorkersService = tensorhub::v1::ReferenceServer::WithGenericMethod_List<
         tensorhub::v1::ReferenceServer::WithGenericMethod_WaitVersion<
             tensorhub::v1::ReferenceServer::WithGenericMethod_Command<
                 tensorhub::v1::ReferenceServer::WithGenericMethod_FindShard<
-                    tensorhub::v1::ReferenceServer::WithGenericMethod_GetLayout<
-                        tensorhub::v1::ReferenceServer::WithGenericMethod_Events<
-                            tensorhub::v1::ReferenceServer::WithCallbackMethod_Session<
-                                tensorhub::v1::ReferenceServer::Service>>>>>>>>;
+                    tensorhub::v1::ReferenceServer::WithGenericMethod_ClaimForm<
+                        tensorhub::v1::ReferenceServer::WithGenericMethod_GetLayout<
+                            tensorhub::v1::ReferenceServer::WithGenericMethod_Events<
+                                tensorhub::v1::ReferenceServer::WithCallbackMethod_Session<
+                                    tensorhub::v1::ReferenceServer::Service>>>>>>>>>;
 
 // Thread-safe. `loop` and `metrics` outlive the gRPC server that it is registered with.
 class ReferenceService final : public WorkersService {

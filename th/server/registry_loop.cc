@@ -425,7 +425,8 @@ void RegistryLoop::OnQuestion(Question& question) {
     absl::MutexLock lock(&mutex_);
     --pending_questions_;
   }
-  RegistryTurn turn{.registry = *registry_, .events = events_, .now = now_()};
+  RegistryTurn turn{
+      .registry = *registry_, .events = events_, .form_claims = form_claims_, .now = now_()};
   turn.run_command = [this, &turn](const ModelKey& key, const RunCommand& command) {
     if (!failure_.ok()) return CommandFinished{.status = failure_};
     Registry::CommandResult result = registry_->HandleCommand(key, command, turn.asked_by, now_());

@@ -48,6 +48,7 @@
 #include "th/registry_state/heard_until.h"
 #include "th/registry_state/pause_watch.h"
 #include "th/server/event_ring.h"
+#include "th/server/form_claims.h"
 #include "th/server/server_metrics.h"
 #include "th/server/steady_clock.h"
 
@@ -85,6 +86,7 @@ class StreamPeer {
 struct RegistryTurn {
   const Registry& registry;
   const EventRing& events;
+  FormClaims& form_claims;
   absl::Time now;
   // Names who asks, for people: "controller at 10.0.0.5". Empty: the server itself.
   std::string asked_by = "";
@@ -258,6 +260,7 @@ class RegistryLoop {
   // The loop's thread only.
   std::unique_ptr<Registry> registry_;
   EventRing events_;
+  FormClaims form_claims_;
   absl::flat_hash_map<ConnectionId, Stream> streams_;
   size_t silent_streams_ = 0;
   // By time; streams that have spoken or gone since are skipped.

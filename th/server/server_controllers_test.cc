@@ -193,6 +193,32 @@ TEST_F(ServerTest, AShardIsFoundWithoutAList) {
   EXPECT_EQ(none.not_available(), pb::NOT_AVAILABLE_REASON_NOT_PUBLISHED);
 }
 
+TEST_F(ServerTest, OneGroupAtATimeMakesAFormThatNobodyOffers) {
+  Start();
+  ScriptedWorker trainer(server_->address()), rollout(server_->address());
+  ASSERT_OK(trainer.JoinAndRegister("trainer"));
+  const auto choose = [this](const std::string& form, const std::string& group) {
+    return Call<pb::ClaimFormResponse>(
+        &Stub::ClaimForm,
+        ClaimFormQuery{hello_, {TestModel(), LatestVersion{}, form, group, absl::Minutes(1)}});
+  };
+  EXPECT_THAT(choose("engine", "trainer"), StatusIs(absl::StatusCode::kNotFound));
+  ASSERT_OK(trainer.Publish(1, "step-1"));
+  EXPECT_THAT(choose("engine", "rollout"), StatusIs(absl::StatusCode::kFailedPrecondition));
+  ASSERT_OK(rollout.JoinAndRegister("rollout"));
+  ASSERT_OK_AND_ASSIGN(const auto offered, choose(kDefaultForm, "rollout"));
+  EXPECT_EQ(offered.maker(), pb::FORM_MAKER_NOBODY);
+  ASSERT_OK_AND_ASSIGN(const auto first, choose("engine", "rollout"));
+  EXPECT_EQ(first.maker(), pb::FORM_MAKER_ASKER);
+  ASSERT_OK_AND_ASSIGN(const auto second, choose("engine", "trainer"));
+  EXPECT_EQ(second.maker(), pb::FORM_MAKER_ANOTHER);
+  EXPECT_EQ(second.group(), "rollout");
+  rollout
+      .Cancel();  // its membership outlives its stream by the lease; a leave would end it at once
+  ASSERT_OK_AND_ASSIGN(const auto still, choose("engine", "trainer"));
+  EXPECT_EQ(still.maker(), pb::FORM_MAKER_ANOTHER);
+}
+
 TEST_F(ServerTest, AListCanLeaveAttributesOut) {
   Start();
   ScriptedWorker trainer(server_->address());

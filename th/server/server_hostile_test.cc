@@ -85,8 +85,8 @@ const std::string& Garbage() {  // no protobuf
 
 TEST_F(ServerTest, ACallWithGarbageInPlaceOfProtobufIsRefused) {
   Start();
-  for (const char* method :
-       {"List", "Resolve", "WaitVersion", "Command", "FindShard", "GetLayout", "Events"}) {
+  for (const char* method : {"List", "Resolve", "WaitVersion", "Command", "FindShard", "ClaimForm",
+                             "GetLayout", "Events"}) {
     const std::string path = absl::StrCat("/tensorhub.v1.ReferenceServer/", method);
     const grpc::Status status = CallWith(Garbage(), server_->address(), path);
     EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << method;

@@ -68,6 +68,25 @@ pb::FindShardResponse ToProto(const FoundShard& found) {
   return out;
 }
 
+pb::ClaimFormRequest ToProto(const ClaimFormQuery& query) {
+  pb::ClaimFormRequest out;
+  *out.mutable_hello() = ToProto(query.hello);
+  *out.mutable_key() = ToProto(query.form.key);
+  *out.mutable_selector() = ToProto(query.form.selector);
+  out.set_form(query.form.form);
+  out.set_group(query.form.group);
+  *out.mutable_claim() = ToProto(query.form.claim);
+  return out;
+}
+
+pb::ClaimFormResponse ToProto(const FormChoice& choice) {
+  pb::ClaimFormResponse out;
+  *out.mutable_version() = ToProto(choice.version);
+  out.set_maker(static_cast<pb::FormMaker>(choice.maker));
+  out.set_group(choice.group);
+  return out;
+}
+
 absl::StatusOr<ListQuery> FromProto(const pb::ListRequest& in) {
   FieldReader reader;
   ListQuery out{.omit_attributes = in.omit_attributes()};
@@ -133,6 +152,27 @@ absl::StatusOr<FoundShard> FromProto(const pb::FindShardResponse& in) {
   if (out.not_available == NotAvailableReason::kNone) {
     reader.Digest("layout", in.layout(), out.layout);
   }
+  return reader.Finish(std::move(out));
+}
+
+absl::StatusOr<ClaimFormQuery> FromProto(const pb::ClaimFormRequest& in) {
+  FieldReader reader;
+  ClaimFormQuery out;
+  reader.Message("hello", in.has_hello(), FromProto(in.hello()), out.hello);
+  reader.Message("key", in.has_key(), FromProto(in.key()), out.form.key);
+  reader.Message("selector", in.has_selector(), FromProto(in.selector()), out.form.selector);
+  reader.Name("form", in.form(), out.form.form);
+  reader.Name("group", in.group(), out.form.group);
+  reader.Duration("claim", in.has_claim(), in.claim(), out.form.claim);
+  return reader.Finish(std::move(out));
+}
+
+absl::StatusOr<FormChoice> FromProto(const pb::ClaimFormResponse& in) {
+  FieldReader reader;
+  FormChoice out;
+  reader.Message("version", in.has_version(), FromProto(in.version()), out.version);
+  reader.Enum("maker", in.maker(), FormMaker::kAnother, true, out.maker);
+  reader.OptionalName("group", in.group(), out.group);
   return reader.Finish(std::move(out));
 }
 

@@ -48,6 +48,11 @@ struct FindShardQuery {
   ShardQuery shard;
 };
 
+struct ClaimFormQuery {
+  ProtocolHello hello;
+  FormQuery form;
+};
+
 pb::ListRequest ToProto(const ListQuery& query);
 pb::ResolveRequest ToProto(const ResolveQuery& query);
 pb::WaitVersionRequest ToProto(const WaitQuery& query);
@@ -55,6 +60,8 @@ pb::CommandRequest ToProto(const ControllerCommand& command);
 pb::GetLayoutRequest ToProto(const LayoutQuery& query);
 pb::FindShardRequest ToProto(const FindShardQuery& query);
 pb::FindShardResponse ToProto(const FoundShard& found);
+pb::ClaimFormRequest ToProto(const ClaimFormQuery& query);
+pb::ClaimFormResponse ToProto(const FormChoice& choice);
 
 absl::StatusOr<ListQuery> FromProto(const pb::ListRequest& in);
 absl::StatusOr<ResolveQuery> FromProto(const pb::ResolveRequest& in);
@@ -63,6 +70,8 @@ absl::StatusOr<ControllerCommand> FromProto(const pb::CommandRequest& in);
 absl::StatusOr<LayoutQuery> FromProto(const pb::GetLayoutRequest& in);
 absl::StatusOr<FindShardQuery> FromProto(const pb::FindShardRequest& in);
 absl::StatusOr<FoundShard> FromProto(const pb::FindShardResponse& in);
+absl::StatusOr<ClaimFormQuery> FromProto(const pb::ClaimFormRequest& in);
+absl::StatusOr<FormChoice> FromProto(const pb::ClaimFormResponse& in);
 
 }  // namespace th
 

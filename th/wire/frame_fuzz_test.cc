@@ -50,7 +50,7 @@ void FuzzValue(const std::string& bytes) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const std::string bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
-  switch (data[0] % 10) {
+  switch (data[0] % 14) {
     case 0:
       th::FuzzFrame<th::pb::WorkerToServer>(bytes);
       break;
@@ -84,8 +84,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     case 10:
       th::FuzzValue<th::pb::FindShardRequest>(bytes);
       break;
-    default:
+    case 11:
       th::FuzzValue<th::pb::FindShardResponse>(bytes);
+      break;
+    case 12:
+      th::FuzzValue<th::pb::ClaimFormRequest>(bytes);
+      break;
+    default:
+      th::FuzzValue<th::pb::ClaimFormResponse>(bytes);
   }
   return 0;
 }

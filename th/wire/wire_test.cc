@@ -167,6 +167,25 @@ TEST(ControllerRequestTest, AFoundShardHasALayoutOrAReasonWhyThereIsNone) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("layout")));
 }
 
+TEST(ControllerRequestTest, AClaimOfAFormSaysWhoMakesItAndForHowLong) {
+  const FormQuery asked{{"r1", "m"}, VersionSequence(7), "engine", "rollout-1", absl::Seconds(90)};
+  ASSERT_OK_AND_ASSIGN(const ClaimFormQuery query, FromProto(ToProto(ClaimFormQuery{{}, asked})));
+  EXPECT_EQ(query.form.key, asked.key);
+  EXPECT_EQ(query.form.selector, asked.selector);
+  EXPECT_EQ(query.form.form, "engine");
+  EXPECT_EQ(query.form.group, "rollout-1");
+  EXPECT_EQ(query.form.claim, absl::Seconds(90));
+  ASSERT_OK_AND_ASSIGN(const FormChoice choice,
+                       FromProto(ToProto(FormChoice{
+                           {.sequence = VersionSequence(7)}, FormMaker::kAnother, "rollout-2"})));
+  EXPECT_EQ(choice.version.sequence, VersionSequence(7));
+  EXPECT_EQ(choice.maker, FormMaker::kAnother);
+  EXPECT_EQ(choice.group, "rollout-2");
+  pb::ClaimFormResponse without = ToProto(FormChoice{{.sequence = VersionSequence(7)}});
+  without.clear_maker();
+  EXPECT_THAT(FromProto(without), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("maker")));
+}
+
 // ---------------------------------------------------------------------------------------------
 // Senders stay within the limits
 

@@ -46,6 +46,11 @@ void WriteAll(const std::string& folder) {
   Write(folder, "find-shard", 10,
         ToProto(FindShardQuery{hello, {key, generator.MakeSelector(), "hf", "trainer", Rank(3)}}));
   Write(folder, "found-shard", 11, ToProto(FoundShard{.layout = Sha256("layout")}));
+  Write(folder, "claim-form", 12,
+        ToProto(ClaimFormQuery{
+            hello, {key, generator.MakeSelector(), "engine", "rollout-1", absl::Seconds(60)}}));
+  Write(folder, "form-choice", 13,
+        ToProto(FormChoice{generator.MakeVersion(), FormMaker::kAnother, "rollout-2"}));
 }
 
 }  // namespace

@@ -23,14 +23,14 @@ from ._controller import Applied, Controller, connect, connect_async
 from ._errors import (Aborted, AlreadyExists, Cancelled, DataLoss, DeadlineExceeded, Error, FailedPrecondition, Internal,
                       InvalidArgument, NotFound, OutOfRange, PermissionDenied, ResourceExhausted, Unauthenticated, Unavailable,
                       Unimplemented)
-from ._hub import Hub, UpdateResult, VersionInfo, Weights, join, join_async
+from ._hub import AwaitedForm, Hub, UpdateResult, VersionInfo, Weights, join, join_async
 from ._metrics import metrics
 from ._receive import Receive, Slice
 from ._server import Server, serve
 
 __version__ = "0.1.0"
 
-__all__ = ["Aborted", "AlreadyExists", "Applied", "Cancelled", "Controller", "DataLoss", "DeadlineExceeded", "Error",
-           "FailedPrecondition", "Hub", "Internal", "InvalidArgument", "NotFound", "OutOfRange", "PermissionDenied", "Receive",
+__all__ = ["Aborted", "AlreadyExists", "Applied", "AwaitedForm", "Cancelled", "Controller", "DataLoss", "DeadlineExceeded",
+           "Error", "FailedPrecondition", "Hub", "Internal", "InvalidArgument", "NotFound", "OutOfRange", "PermissionDenied", "Receive",
            "ResourceExhausted", "Server", "Slice", "Unauthenticated", "Unavailable", "Unimplemented", "UpdateResult",
            "VersionInfo", "Weights", "connect", "connect_async", "join", "join_async", "metrics", "serve", "store"]

@@ -74,6 +74,22 @@ class UpdateResult:
                    event=value["event"], details=value)
 
 
+@dataclasses.dataclass(frozen=True)
+class AwaitedForm:
+    """What Hub.await_form came to.
+
+    Attributes:
+      version: that is offered in the form, or is to be.
+      make: True where this group is the one that makes the form.
+    """
+    version: VersionInfo
+    make: bool
+
+    @classmethod
+    def _of(cls, value: Mapping[str, Any]) -> "AwaitedForm":
+        return cls(version=VersionInfo._of(value["version"]), make=value["make"])
+
+
 class Hub:
     """One rank's membership of a group of a model; made by `tensorhub.join`. A context manager: it leaves at the end.
 
@@ -173,6 +189,20 @@ class Hub:
     async def wait_for_async(self, version: Version = "latest", timeout: float = 600) -> VersionInfo:
         """As wait_for, for event loops."""
         return VersionInfo._of((await self._wait_for(version, timeout).run_async()).value)
+
+    def _await_form(self, version: Version, form: str, timeout: float) -> Operation:
+        return self._operation(lib.th_await_form_start, label_of(version), encoded(form, "form"), _arguments.seconds(timeout))
+
+    def await_form(self, version: Version, form: str, timeout: float = 600) -> AwaitedForm:
+        """Waits until a group offers `version` in `form`, or this one is the group that is to make it, by a publish with
+        `derived_from`: one group at a time, until it has published the form, has left, or half of its `timeout` is over.
+        With a timeout of 0 the group that was chosen gives the form back, as after a failure. DeadlineExceeded says why the
+        version is not there, or who makes the form."""
+        return AwaitedForm._of(self._await_form(version, form, timeout).run().value)
+
+    async def await_form_async(self, version: Version, form: str, timeout: float = 600) -> AwaitedForm:
+        """As await_form, for event loops."""
+        return AwaitedForm._of((await self._await_form(version, form, timeout).run_async()).value)
 
     def _roll_back(self, to: Version, idempotency_key: str) -> Operation:
         return self._operation(lib.th_roll_back_start, label_of(to), encoded(idempotency_key, "idempotency_key"))

@@ -14,10 +14,12 @@ import contextlib
 import dataclasses
 import logging
 import math
+import time
 from typing import Any, Callable, ContextManager, Iterable, Mapping, Optional, Sequence, Tuple
 
 from . import _hub, _receive, _tensors
 from ._arguments import Bytes, Version
+from ._errors import Error, Unavailable
 
 logger = logging.getLogger("tensorhub")
 
@@ -105,21 +107,61 @@ class EngineWeights:
         """What the engine holds and serves to others, None where that is no version."""
         return self._weights.version
 
+    @property
+    def undefined(self) -> bool:
+        """True after an update that failed once it had begun to write: the engine must not answer until one has succeeded."""
+        return self._weights.undefined
+
     def update(self, version: Version = "latest", *, load: Callable[[Iterable[Tuple[str, Any]]], Any],
                pause: Callable[[], ContextManager[Any]] = contextlib.nullcontext, timeout: float = 600) -> Loaded:
         """Moves the engine to `version`, and offers its buffers to the other engines of its form.
 
+        Of the engines that are told of a version at the same moment one loads it by name, and the others wait for its buffers.
         Within `pause()` nobody may read the buffers: they are written. `load` is called there with (name, tensor) pairs, all
-        of which have been received and checked, where no engine of the form has the version; it writes the buffers. What it
-        has asked a GPU for is awaited. Any error before leaves the engine with what it has, and serving it.
+        of which have been received and checked; it writes the buffers. What it has asked a GPU for is awaited.
+
+        An error before anything was written leaves the engine with what it has, and serving it. Where the other engines go
+        while they are read from, the version is loaded by name within the same pause; if that fails too, `undefined` is true.
         """
-        wanted = self._hub.wait_for(version, timeout)
+        end = time.monotonic() + timeout
+
+        def left() -> float:
+            return max(0.0, end - time.monotonic())
+
+        while True:
+            awaited = self._hub.await_form(version, self._form, left())
+            if awaited.make:
+                break
+            loaded = self._from_engines(awaited.version, load, pause, left())
+            if loaded is not None:
+                return loaded
+        try:
+            return self._by_name(awaited.version, load, pause, left())
+        except BaseException:
+            with contextlib.suppress(Error):
+                self._hub.await_form(awaited.version.selector, self._form, 0)  # another engine may make it now
+            raise
+
+    def _from_engines(self, wanted: _hub.VersionInfo, load: Callable, pause: Callable, timeout: float) -> Optional[Loaded]:
+        """Buffer to buffer. None where no engine has the version any more, and nothing was written."""
+        end = time.monotonic() + timeout
         with pause():
-            result = self._weights.update(wanted.selector, timeout=timeout, drop_retained=True)
-        if result.available:
-            return Loaded(wanted, False, result.bytes_received, [source["name"] for source in result.sources])
+            try:
+                result = self._weights.update(wanted.selector, timeout=timeout, drop_retained=True)
+            except Error as error:
+                if not self._weights.undefined:
+                    raise
+                logger.warning("the engines that have %s went in mid-update (%s); it is loaded by name", wanted.label, error)
+                return self._by_name(wanted, load, contextlib.nullcontext, max(0.0, end - time.monotonic()))
+        if not result.available:
+            return None
+        return Loaded(wanted, False, result.bytes_received, [source["name"] for source in result.sources])
+
+    def _by_name(self, wanted: _hub.VersionInfo, load: Callable, pause: Callable, timeout: float) -> Loaded:
         tensors, bytes_received, sources = receive_whole(self._hub, wanted, timeout=timeout, **self._source)
-        if self._weights.version is not None:
+        if self._weights.undefined:
+            self._weights.reset()
+        elif self._weights.version is not None:
             self._weights.unpublish(drop_retained=True)
         with pause():
             load(tensors.items())
@@ -161,7 +203,7 @@ class PublishedCopies:
             self._copies = {name: tensor.detach().clone().contiguous() for name, tensor in tensors}
             self._weights = self._hub.register(self._copies)
         else:
-            self._weights.unpublish(drop_retained=True)
+            self._withdraw()
             seen = set()
             for name, tensor in tensors:
                 if name not in self._copies or self._copies[name].shape != tensor.shape:
@@ -173,3 +215,12 @@ class PublishedCopies:
         _tensors.await_gpus(self._copies.values())
         self._weights.publish(version)
         return self._weights.await_published()
+
+    def _withdraw(self) -> None:
+        """Nothing is published where the publish before has failed, or was taken back."""
+        try:
+            if self._weights.version is not None:
+                self._weights.unpublish(drop_retained=True)
+        except Unavailable as error:
+            if error.code_word != "PUBLICATION_LOST":
+                raise

@@ -8,6 +8,7 @@ takes the weights from the first.
 """
 from __future__ import annotations
 
+import uuid
 from typing import Any, Iterable, Optional, Sequence, Tuple
 
 from .. import _hub
@@ -25,6 +26,7 @@ class TensorHubWeightTransfer:
         self._place = {"server": server, "run": run, "model": model}
         self._hub: Optional[_hub.Hub] = None
         self._step = 0
+        self._start = uuid.uuid4().hex[:8]
 
     def init_weight_transfer(self) -> None:
         self._hub = _hub.join(**self._place, group=self._group)
@@ -40,7 +42,8 @@ class TensorHubWeightTransfer:
     def send_weights(self, iterator: Iterable[Tuple[str, Any]]) -> None:
         """Publishes the tensors, then lets each server take them: all of them, or an exception names the server."""
         self._step += 1
-        version = self._copies.publish(self._step, iterator)
+        # A process that was started anew counts from 1 again, and has other weights.
+        version = self._copies.publish("%d-%s" % (self._step, self._start), iterator)
         for client in self._clients:
             client.start_weight_update(timeout=_CONTROL_SECONDS)
             client.update_weights({"version": version.selector, "timeout": self._timeout}, timeout=self._timeout)

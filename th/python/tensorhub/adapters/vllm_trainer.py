@@ -10,6 +10,7 @@ Rank 0, which has whole tensors, sends; the others take part in gathering them:
 from __future__ import annotations
 
 import dataclasses
+import uuid
 from typing import ClassVar
 
 from vllm.distributed.weight_transfer.base import TrainerInitInfo, TrainerWeightTransferEngine
@@ -41,6 +42,7 @@ class TensorHubTrainerEngine(TrainerWeightTransferEngine[TensorHubTrainerInitInf
             place = {"server": init_info.server, "run": init_info.run, "model": init_info.model}
             self._hub = _hub.join(**place, group=init_info.group)
             self._copies = PublishedCopies(self._hub)
+            self._start = uuid.uuid4().hex[:8]
             client.init_weight_transfer_engine({**place, "source_group": init_info.group})
         return self
 
@@ -51,7 +53,8 @@ class TensorHubTrainerEngine(TrainerWeightTransferEngine[TensorHubTrainerInitInf
                 pass
             return
         self.step += 1
-        version = self._copies.publish(self.step, whole)
+        # A process that was started anew counts from 1 again, and has other weights.
+        version = self._copies.publish("%d-%s" % (self.step, self._start), whole)
         self.client.start_weight_update()
         self.client.update_weights({"version": version.selector})
         self.client.finish_weight_update()
