@@ -57,6 +57,16 @@ class TrlTest(FleetTest):
         transfer.destroy()
         transfer.destroy()
 
+    def test_a_trainer_that_was_started_anew_sends_its_own_weights(self):
+        server = FakeServer()
+        self.addCleanup(server.worker.shutdown_weight_transfer_engine)
+        for trained in (Trained(), Trained()):
+            transfer = adapter.TensorHubWeightTransfer([server], **self.place)
+            transfer.init_weight_transfer()
+            transfer.send_weights(trained.named_parameters())
+            self.assert_holds(server.worker.model, trained)
+            transfer.destroy()
+
     def test_it_has_what_the_trainer_calls(self):
         protocol = async_grpo_trainer.WeightTransferProtocol
         for name, method in inspect.getmembers(protocol, inspect.isfunction):
