@@ -9,16 +9,14 @@
 //   cancellation.Cancel();
 //
 // What a call leaves behind that was cancelled:
-//   Update, Apply, Stage, Receive, Attach: the operation ends CANCELLED, for the group's other
-//   ranks
-//     too. A buffer that nothing was written into is as it was; else it is undefined. Nothing is
-//     staged by a Stage. What was staged before an Apply stays.
-//   AwaitPublished, AwaitSealed, WaitFor, WaitApplied, AwaitEnded, Resolve, List, Events and other
-//     questions: only the wait ends. RollBack, Retain, Pin and Release may still take effect, once.
+//   Update, Apply, Stage, Receive, Attach: the operation ends CANCELLED for all ranks of the group.
+//     A buffer that nothing was written into is as it was; else it is undefined. Nothing is staged
+//     by a Stage. What was staged before an Apply stays.
+//   AwaitPublished, AwaitSealed, WaitFor, AwaitForm, WaitApplied, AwaitEnded, questions: only
+//     the wait ends. RollBack, Retain, Pin and Release may still take effect, once.
 //   Publish with a snapshot: nothing is published.
 //   Join, Register: there is no membership, no buffer.
-//   Unpublish, Sleep, Wake, Rebind, Reset and Leave are not cancelled: the caller's memory is
-//   theirs
+//   Unpublish, Sleep, Wake, Rebind, Reset, Leave: not cancelled. The caller's memory is theirs
 //     until they return, which they do within their times.
 // A call ends within milliseconds of Cancel; of GPU memory within the time of one copy that a GPU
 // has begun.

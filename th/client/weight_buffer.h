@@ -35,31 +35,42 @@ class WeightBuffer {
   WeightBuffer(WeightBuffer&&) noexcept;
   WeightBuffer& operator=(WeightBuffer&&) noexcept;
 
-  // Freezes the buffer and offers it as version `label`; returns within a millisecond (with a
-  // snapshot: when that is made; the buffer is free then). The group's result is in AwaitPublished;
-  // an error of it also comes out of the next verb. FAILED_PRECONDITION when the buffer is
-  // published, being filled or undefined.
+  // Freezes the buffer and offers it as version `label`. Does not wait for the group: returns
+  // within a millisecond, or once options.after_cuda_event has happened, or once the snapshot is
+  // made, after which the tensors may be written. AwaitPublished returns the group's result; if
+  // that is an error, the next verb returns it too. FAILED_PRECONDITION: the buffer is published,
+  // being filled, undefined or asleep. INVALID_ARGUMENT: the label, or an event without GPU
+  // tensors. DEADLINE_EXCEEDED: the event did not happen in time. RESOURCE_EXHAUSTED: no room for
+  // the snapshot.
   absl::Status Publish(int64_t step, PublishOptions options = {});
   absl::Status Publish(absl::string_view label, PublishOptions options = {});
-  // The result of the last Publish: all ranks have published, the version is there for readers.
+  // Waits until all ranks have published and readers can find the version. Returns the result of
+  // the last Publish.
   absl::StatusOr<PublishResult> AwaitPublished();
-  // The sums of the last Publish are done and their root is sent to the server. Asked again later
-  // it says whether what was published still is: with the code word PUBLICATION_LOST why it could
-  // not stay (UNAVAILABLE: a rank of the group is gone or was replaced, and all ranks may publish
-  // again), once its readers have ended and the buffer may be written. DEADLINE_EXCEEDED:
-  // not yet, or the server is away. FAILED_PRECONDITION when the buffer is not published any more.
+  // Waits until the server knows the checksums of the last Publish. Called again later it says
+  // whether the publication still stands.
+  //   DEADLINE_EXCEEDED    the checksums are not done, or the server is away
+  //   PUBLICATION_LOST     the code word of the reason why it could not stay, returned once its
+  //                        readers have ended and the buffer may be written. UNAVAILABLE: a rank of
+  //                        the group is gone or was replaced, and all ranks may publish again
+  //   FAILED_PRECONDITION  the buffer is not published any more, or holds what another replica has
+  //                        published
   absl::Status AwaitSealed(absl::Duration timeout);
 
   // Takes the buffer back: OK means that it may be written. DEADLINE_EXCEEDED names a missing rank;
   // this rank's buffer is writable then too.
   absl::Status Unpublish(UnpublishOptions options = {});
 
-  // Moves the buffer (on all ranks) to a version. An answer "not available" is no error. Where
-  // staging_limit_bytes is set the version is staged first: a transfer that fails leaves the buffer
-  // as it was. After an error see undefined(). DEADLINE_EXCEEDED naming the rank or source that was
-  // waited for, or the GPU that hangs; UNAVAILABLE: no source was left; ABORTED: the version was
-  // withdrawn, a rank of the group replaced; FAILED_PRECONDITION: another verb is under way, or no
-  // room to keep what is retained; CANCELLED: this client has left.
+  // Moves the buffer to a version, on all ranks of the group. "Not available" is a result, not an
+  // error. Where staging_limit_bytes is set the version is staged first, and a transfer that fails
+  // leaves the buffer as it was. After an error see undefined().
+  //   DEADLINE_EXCEEDED    names the rank, source or GPU that was waited for
+  //   UNAVAILABLE          no source was left
+  //   ABORTED              the version was withdrawn, or a rank of the group was replaced
+  //   FAILED_PRECONDITION  another verb is under way, the buffer is published from a snapshot, or
+  //                        there is no room to keep what is retained
+  //   CANCELLED            the caller cancelled it, the client left, or the buffer was unregistered
+  //   UNIMPLEMENTED        options.form is not the buffer's
   absl::StatusOr<UpdateResult> Update(VersionSelector version, UpdateOptions options = {});
   // Receives a version into spare host memory while the buffer stays as it is, in use and served:
   // on all ranks, as an operation of the group. moved(): it is staged, until it is applied,
@@ -70,27 +81,31 @@ class WeightBuffer {
   //   TH_ASSIGN_OR_RETURN(th::UpdateResult staged, weights.Stage(th::Latest()));  // serving on
   //   if (staged.moved()) { Pause(); status = weights.Apply().status(); Resume(); }
   absl::StatusOr<UpdateResult> Stage(VersionSelector version, StageOptions options = {});
-  // Moves what is staged into the buffer, on all ranks or on none: no buffer is touched before all
-  // ranks have called it. It takes the drain and a copy within the host. FAILED_PRECONDITION when
-  // nothing is staged, ABORTED when it was withdrawn since; after an error see undefined(). What is
-  // staged is freed by a good Apply, and kept by a failed one.
+  // Moves the staged version into the buffer, on all ranks or on none: no buffer is touched before
+  // every rank has called it. Lasts as long as the drain and one copy within the host. Frees what
+  // is staged where it succeeds, and keeps it where it fails. FAILED_PRECONDITION: nothing is
+  // staged. ABORTED: the staged version was withdrawn. After any error see undefined().
   absl::StatusOr<UpdateResult> Apply(ApplyOptions options = {});
-  // Ends a Stage under way with CANCELLED, frees what is staged once its readers have let go.
+  // Cancels a Stage that is under way (CANCELLED), and frees what is staged once its readers have
+  // ended.
   void DiscardStaged();
   // The version that is staged; an empty sequence: none.
   VersionInfo staged() const;
-  // Stage, Apply, Update and Unpublish without blocking; `done` runs once, on a TensorHub thread.
+  // Stage, Apply, Update and Unpublish without blocking. `done` runs exactly once, on th-callback;
+  // an empty buffer and a forked child have no such thread, and it runs before the call returns.
+  // Unpublish waits first for the checksums that its readers need (drain_timeout at most), and
+  // UnpublishAsync does not: call AwaitSealed before it where readers are to finish.
   void StageAsync(VersionSelector version, StageOptions options, ResultCallback<UpdateResult> done);
   void ApplyAsync(ApplyOptions options, ResultCallback<UpdateResult> done);
   void UpdateAsync(VersionSelector version, UpdateOptions options,
                    ResultCallback<UpdateResult> done);
   void UnpublishAsync(UnpublishOptions options, std::function<void(absl::Status)> done);
 
-  // Other addresses for the same tensors (the allocator moved them). Only while writable, or
-  // asleep: then it wakes the buffer. An undefined buffer is to be Reset first, with which the
-  // caller answers for what it holds. INVALID_ARGUMENT naming the tensor that is another;
-  // FAILED_PRECONDITION; DEADLINE_EXCEEDED names a GPU that still uses the memory where it lies
-  // now, and nothing has changed: call again. After OK that memory may be freed.
+  // Moves the registration to other addresses of the same tensors (the allocator moved them), and
+  // wakes a sleeping buffer. After OK the old memory may be freed. FAILED_PRECONDITION: the buffer
+  // is neither writable nor asleep; an undefined one is Reset first, with which the caller answers
+  // for what it holds. INVALID_ARGUMENT names a tensor that differs from the registered one.
+  // DEADLINE_EXCEEDED names a GPU that still uses the old memory; nothing has changed: call again.
   absl::Status Rebind(const std::vector<Tensor>& tensors);
 
   // For an engine that gives the memory of its tensors back for a while:
@@ -102,21 +117,20 @@ class WeightBuffer {
   //     TH_RETURN_IF_ERROR(weights.Wake());
   //     TH_RETURN_IF_ERROR(weights.Update(Latest()).status());
   //
-  // Sleep takes the buffer back, as Unpublish does with these options, where it is published or
-  // holds a version, and withdraws its memory from all transports. OK means that the memory may be
-  // freed, unmapped or become something else; after an error it may not. It stays registered with
-  // the server, and Publish, Update, Stage, Apply and Unpublish are FAILED_PRECONDITION until it
-  // wakes. What Unpublish returns; FAILED_PRECONDITION while another verb is under way, or where
-  // the buffer is undefined: Reset it first. DEADLINE_EXCEEDED names the GPU that still reads the
-  // memory: call Sleep again, which waits for it again. Sleep of a buffer that is asleep does
-  // nothing else.
+  // Sleep unpublishes the buffer with these options if it is published or holds a version, and
+  // withdraws its memory from all transports. After OK the memory may be freed, unmapped or reused;
+  // after an error it may not. The buffer stays registered with the server; Publish, Update, Stage,
+  // Apply and Unpublish are FAILED_PRECONDITION until it wakes. Called while it sleeps it waits for
+  // what still uses the memory. Errors are those of Unpublish, and FAILED_PRECONDITION: another
+  // verb is under way, or the buffer is undefined (Reset it first); DEADLINE_EXCEEDED names the GPU
+  // that still reads the memory (call Sleep again).
   absl::Status Sleep(UnpublishOptions options = {});
-  // The tensors lie where they lay when it fell asleep (else Rebind, which wakes it too), and are
-  // registered anew. The buffer is writable, whatever its bytes are now; it holds no version.
-  // FAILED_PRECONDITION: it is not asleep, or names the tensor that was GPU memory and is none now,
-  // or another thread's Sleep, Wake or Rebind is under way. What Register returns for memory. Also
-  // after a Sleep that ran out of time, for memory that was not given back: the next Sleep or
-  // Rebind waits for what still uses it.
+  // Registers the memory again at the addresses where it lay; where it has moved, call Rebind. The
+  // buffer is writable then and holds no version. May be called too after a Sleep that ran out of
+  // time, if the memory was not given back: the next Sleep or Rebind waits for what still uses it.
+  // Errors are those of Register for memory, and FAILED_PRECONDITION: the buffer is not asleep, a
+  // tensor that was GPU memory is none now (named), or another thread's Sleep, Wake or Rebind is
+  // under way.
   absl::Status Wake();
   // True from the Sleep that has withdrawn the memory until Wake or Rebind. Only OK of Sleep says
   // that the memory may be freed: a GPU may still read that of a buffer that is asleep.

@@ -35,8 +35,9 @@ CallPtr NewCall(SessionDriver& membership, std::function<void(const UpdateProgre
   return call;
 }
 
-// Its tensors may have been written since: an update that fails would bring back another content.
-absl::Status IsNoSnapshot(const LocalBuffer& buffer) {
+// FAILED_PRECONDITION while the buffer is published from a snapshot: the caller may have written
+// the tensors since, so an update that fails could not restore what is published.
+absl::Status CheckNoSnapshot(const LocalBuffer& buffer) {
   if (buffer.snapshot_bytes() == 0) return absl::OkStatus();
   return absl::FailedPreconditionError("the buffer is published from a snapshot; unpublish first");
 }
@@ -44,7 +45,7 @@ absl::Status IsNoSnapshot(const LocalBuffer& buffer) {
 absl::StatusOr<CallPtr> StartUpdate(SessionDriver& membership, const LocalBuffer& buffer,
                                     VersionSelector version, const UpdateOptions& options,
                                     Then then) {
-  TH_RETURN_IF_ERROR(IsNoSnapshot(buffer));
+  TH_RETURN_IF_ERROR(CheckNoSnapshot(buffer));
   const CallPtr call = NewCall(membership, options.on_progress, std::move(then));
   call->buffer = buffer.id();
   UpdateRequest request{.selector = std::move(version),
@@ -78,7 +79,7 @@ absl::StatusOr<CallPtr> StartStage(SessionDriver& membership, const LocalBuffer&
 
 absl::StatusOr<CallPtr> StartApply(SessionDriver& membership, const LocalBuffer& buffer,
                                    const ApplyOptions& options, Then then) {
-  TH_RETURN_IF_ERROR(IsNoSnapshot(buffer));
+  TH_RETURN_IF_ERROR(CheckNoSnapshot(buffer));
   const CallPtr call = NewCall(membership, nullptr, std::move(then));
   call->buffer = buffer.id();
   UpdateRequest request{.timeout = options.timeout,
@@ -124,7 +125,7 @@ absl::Status CanHold(const LocalBuffer& buffer, const std::string& form) {
 // Set when the caller has cancelled an update, which may be between its halves then.
 using CancelledFlag = std::shared_ptr<std::atomic<bool>>;
 
-// The second half; what was staged for nothing is let go of.
+// The second half. What was staged for nothing is discarded.
 void ApplyStaged(const std::shared_ptr<SessionDriver>& membership, const BufferPtr& buffer,
                  UpdateResult staged, const UpdateOptions& options, const CancelledFlag& cancelled,
                  const Done& done) {
@@ -151,7 +152,7 @@ void ApplyStaged(const std::shared_ptr<SessionDriver>& membership, const BufferP
 absl::Status StartStagedUpdate(const std::shared_ptr<SessionDriver>& membership,
                                const BufferPtr& buffer, VersionSelector version,
                                UpdateOptions options, CancelledFlag cancelled, Done done) {
-  TH_RETURN_IF_ERROR(IsNoSnapshot(*buffer));
+  TH_RETURN_IF_ERROR(CheckNoSnapshot(*buffer));
   StageOptions stage{.floor = options.floor,
                      .timeout = options.timeout,
                      .when_seeding = options.when_seeding,
@@ -225,7 +226,7 @@ void WeightBuffer::UpdateAsync(VersionSelector version, UpdateOptions options, D
   if (!refused.ok()) return done(refused);  // there is no thread to run it on
   refused = CanHold(*impl_->buffer, options.form);
   if (!refused.ok()) {
-    // Told below.
+    // Reported below.
   } else if (impl_->membership->stages() && !options.in_place) {
     refused = StartStagedUpdate(impl_->membership, impl_->buffer, std::move(version), options,
                                 std::make_shared<std::atomic<bool>>(false), done);

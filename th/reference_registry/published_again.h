@@ -1,5 +1,5 @@
 // Decides whether content published under a label in use is the version that has the label.
-// Contents are compared by the roots of their shards (AgreeOnRoot).
+// Contents are compared by the roots of their shards (TakeRootReport).
 #ifndef TH_REFERENCE_REGISTRY_PUBLISHED_AGAIN_H_
 #define TH_REFERENCE_REGISTRY_PUBLISHED_AGAIN_H_
 

@@ -101,29 +101,33 @@ absl::Status NoRoomForVersion(const RegistryState& state, const Model& model,
                    limits.max_attribute_bytes_per_model, "; unpublish or unpin some, or say less"));
 }
 
-// Erases the oldest versions that are not needed until one more with such attributes fits. A
-// version is needed that is held, pinned, displaced from a buffer, moved to by an operation, being
-// published, or the high-water mark.
+// True when the version may not be forgotten.
+bool IsNeeded(const Model& model, const Version& version) {
+  const auto is_held = [](const auto& entry) { return !entry.second.holders.empty(); };
+  const auto is_of_version = [&](const DurablePin& pin) {
+    return pin.version == version.info.sequence;
+  };
+  return version.phase == VersionPhase::kPublishing || version.displaced_buffers > 0 ||
+         version.info.sequence == model.durable.high_water ||
+         model.under_way.contains(version.info.sequence) ||
+         std::any_of(version.shards.begin(), version.shards.end(), is_held) ||
+         std::any_of(model.durable.pins.begin(), model.durable.pins.end(), is_of_version);
+}
+
+// Erases versions that are not needed, the oldest first, until one more with `attributes` fits.
 absl::Status MakeRoom(Turn& turn, Model& model, const Attributes& attributes) {
   const RegistryLimits& limits = turn.state.limits;
   const uint64_t wanted = MemoryOf(attributes);
-  for (auto it = model.versions.begin();
-       model.versions.size() >= limits.max_versions_per_model ||
-       model.attribute_bytes + wanted > limits.max_attribute_bytes_per_model;) {
+  const auto fits = [&] {
+    return model.versions.size() < limits.max_versions_per_model &&
+           model.attribute_bytes + wanted <= limits.max_attribute_bytes_per_model;
+  };
+  for (auto it = model.versions.begin(); !fits();) {
     if (it == model.versions.end()) {
       return NoRoomForVersion(turn.state, model, model.attribute_bytes + wanted);
     }
     Version& version = (it++)->second;
-    const bool held = std::any_of(version.shards.begin(), version.shards.end(),
-                                  [](const auto& entry) { return !entry.second.holders.empty(); });
-    const bool pinned =
-        std::any_of(model.durable.pins.begin(), model.durable.pins.end(),
-                    [&](const DurablePin& pin) { return pin.version == version.info.sequence; });
-    const bool needed = version.phase == VersionPhase::kPublishing ||
-                        version.info.sequence == model.durable.high_water ||
-                        model.under_way.contains(version.info.sequence) ||
-                        version.displaced_buffers > 0;
-    if (!held && !pinned && !needed) EraseVersion(turn, version);
+    if (!IsNeeded(model, version)) EraseVersion(turn, version);
   }
   return absl::OkStatus();
 }
@@ -177,8 +181,9 @@ absl::Status Begin(Turn& turn, Replica& replica, Transaction& transaction) {
   return absl::OkStatus();
 }
 
-// A rank whose trainer lives in a past that was rolled back must not publish into the present.
-absl::Status KnowsLineage(const Model& model, const Buffer& buffer) {
+// FAILED_PRECONDITION when the rank joined before the model's last roll-back: its weights derive
+// from versions that were withdrawn.
+absl::Status CheckLineage(const Model& model, const Buffer& buffer) {
   const Lineage known = buffer.worker->lineage;
   if (TH_MUTATE(kAcceptOldLineage, known >= model.durable.lineage, true)) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
@@ -188,7 +193,7 @@ absl::Status KnowsLineage(const Model& model, const Buffer& buffer) {
 }
 
 absl::Status CanTakePart(const RegistryState& state, Version& version, const Buffer& buffer) {
-  TH_RETURN_IF_ERROR(KnowsLineage(*version.model, buffer));
+  TH_RETURN_IF_ERROR(CheckLineage(*version.model, buffer));
   const bool further = version.phase == VersionPhase::kPublished && HasForm(version, buffer.form);
   if (!further) return absl::OkStatus();
   TH_RETURN_IF_ERROR(CheckComparable(state, version, buffer));
@@ -198,7 +203,7 @@ absl::Status CanTakePart(const RegistryState& state, Version& version, const Buf
 }
 
 // A further holder must have every shard that the version has in its form.
-absl::Status CoversAllShards(const Version& version, const Replica& replica) {
+absl::Status CheckCoversAllShards(const Version& version, const Replica& replica) {
   std::set<Digest> own;
   for (const auto& [rank, buffer] : replica.buffers) own.insert(buffer->layout);
   for (const auto& [key, shard] : version.shards) {
@@ -254,7 +259,8 @@ void Hold(Turn& turn, Replica& replica, Version& version, bool further) {
   for (auto& [rank, buffer] : replica.buffers) SealIfNoChecksums(turn, *buffer);
 }
 
-// A further publisher hears what the version is known to hold: after a restart it shows that.
+// Sends a further publisher the roots that are known; after a restart it presents them with their
+// receipts.
 void SendRoots(Turn& turn, const Replica& replica) {
   for (const auto& [rank, buffer] : replica.buffers) {
     if (buffer->content.has_value()) SendRoot(turn, *buffer);
@@ -272,32 +278,34 @@ void ReleaseDrained(Turn& turn, Replica& replica, OperationNumber publish) {
   if (any) InvalidateReplica(turn, replica);
 }
 
-// The version that the operation began with, unless another group has published under its label
-// since: then that one; or unless that version has been lost since: then a new one.
-absl::StatusOr<Version*> VersionToComplete(Turn& turn, Replica& replica, Transaction& transaction) {
+// Decides which version the operation publishes, now that every rank has asked, and binds it to
+// that one: normally the version that it began with; where another group has published under the
+// label since, that group's; where it began with a published version that has been lost since, a
+// new one. A version that this operation alone had begun is erased where it is not used.
+absl::StatusOr<Version*> ChooseVersion(Turn& turn, Replica& replica, Transaction& transaction) {
   Model& model = *replica.group->model;
   Version* begun = FindVersion(model, transaction.version);
   TH_ASSIGN_OR_RETURN(Version * version,
                       ExistingVersion(turn.state, replica, transaction.publish()));
-  const bool is_new = begun->phase == VersionPhase::kPublishing;
-  if (version == begun || (version == nullptr && is_new)) return begun;
+  const bool begun_is_new = begun->phase == VersionPhase::kPublishing;
+  if (version == begun || (version == nullptr && begun_is_new)) return begun;
   if (version == nullptr) {
     // It is of the present lineage, which may have begun after the operation.
     for (const auto& [rank, buffer] : replica.buffers) {
-      TH_RETURN_IF_ERROR(KnowsLineage(model, *buffer));
+      TH_RETURN_IF_ERROR(CheckLineage(model, *buffer));
     }
     TH_ASSIGN_OR_RETURN(version, NewVersion(turn, model, transaction.publish()));
   } else {
     TH_RETURN_IF_ERROR(CanAddTo(turn.state, *version, replica, transaction.publish()));
   }
-  if (is_new) EraseVersion(turn, *begun);
+  if (begun_is_new) EraseVersion(turn, *begun);
   BeginWith(replica, transaction, version->info.sequence);
   return version;
 }
 
 absl::Status CheckFurtherHolder(const RegistryState& state, Version& version,
                                 const Replica& replica) {
-  TH_RETURN_IF_ERROR(CoversAllShards(version, replica));
+  TH_RETURN_IF_ERROR(CheckCoversAllShards(version, replica));
   for (const auto& [rank, buffer] : replica.buffers) {
     TH_RETURN_IF_ERROR(CanTakePart(state, version, *buffer));
   }
@@ -306,7 +314,7 @@ absl::Status CheckFurtherHolder(const RegistryState& state, Version& version,
 
 // Publishes the version, now that every rank has asked.
 absl::Status Complete(Turn& turn, Replica& replica, Transaction& transaction) {
-  TH_ASSIGN_OR_RETURN(Version * version, VersionToComplete(turn, replica, transaction));
+  TH_ASSIGN_OR_RETURN(Version * version, ChooseVersion(turn, replica, transaction));
   const bool is_new = version->phase == VersionPhase::kPublishing;
   const bool further = !is_new && HasForm(*version, replica.form);
   if (further) TH_RETURN_IF_ERROR(CheckFurtherHolder(turn.state, *version, replica));
@@ -327,7 +335,7 @@ absl::Status Complete(Turn& turn, Replica& replica, Transaction& transaction) {
 absl::Status Advance(Turn& turn, Replica& replica, Transaction& transaction) {
   if (!transaction.has_begun()) {
     for (const auto& [rank, participant] : transaction.participants) {
-      TH_RETURN_IF_ERROR(KnowsLineage(*replica.group->model, *replica.buffers.at(rank)));
+      TH_RETURN_IF_ERROR(CheckLineage(*replica.group->model, *replica.buffers.at(rank)));
     }
     TH_RETURN_IF_ERROR(Begin(turn, replica, transaction));
   }
@@ -336,7 +344,8 @@ absl::Status Advance(Turn& turn, Replica& replica, Transaction& transaction) {
     TH_RETURN_IF_ERROR(CanTakePart(turn.state, *version, *replica.buffers.at(rank)));
   }
   if (transaction.participants.size() < replica.group->ranks) return absl::OkStatus();
-  // It has its number already, so that it comes before what is published meanwhile.
+  // While the operation waits, its version keeps its number, and so comes before versions that are
+  // published meanwhile.
   const bool waits = MayBeBroughtBack(turn.state, replica, transaction.publish());
   if (!waits) return Complete(turn, replica, transaction);
   WaitForRecovery(turn, replica);
@@ -381,7 +390,8 @@ ReceiptSubject SubjectOf(const Shard& shard) {
           .layout = shard.key.layout};
 }
 
-// Those that fill the shard need the root, and those that have it the receipt.
+// Sends the root to holders that fill the shard, which compare with it, and to those that have all
+// of it, which keep the receipt.
 void SetRoot(Turn& turn, Shard& shard, const Digest& root) {
   shard.root = root;
   shard.receipt = MakeRootReceipt(turn.state.identity.key, SubjectOf(shard), root);
@@ -483,7 +493,7 @@ void SealShard::Apply(Turn& turn) const {
   Buffer& publisher = *FindBuffer(turn.state, buffer);
   // A root that becomes known now is sent to all that hold the shard.
   const bool was_known = publisher.shard->root.has_value();
-  if (AgreeOnRoot(turn, publisher, message.root) && was_known) SendRoot(turn, publisher);
+  if (TakeRootReport(turn, publisher, message.root) && was_known) SendRoot(turn, publisher);
 }
 
 void SendRoot(Turn& turn, const Buffer& buffer) {
@@ -505,7 +515,7 @@ void TakeReceipt(Turn& turn, Shard& shard, const RootReceipt& receipt) {
   if (!shard.root.has_value()) SettleRoot(turn, shard, receipt.root);
 }
 
-bool AgreeOnRoot(Turn& turn, Buffer& buffer, const Digest& root) {
+bool TakeRootReport(Turn& turn, Buffer& buffer, const Digest& root) {
   Shard& shard = *buffer.shard;
   const bool own = IsOwnWord(buffer);
   if (own) {
@@ -529,7 +539,8 @@ void SettleRootsByFirstPublishers(Turn& turn, Version& version) {
 
 void SealIfNoChecksums(Turn& turn, Buffer& buffer) {
   const bool publishes = buffer.content.has_value() && buffer.content->publisher;
-  if (publishes && LacksChecksums(turn.state, buffer.layout)) AgreeOnRoot(turn, buffer, Digest());
+  if (publishes && LacksChecksums(turn.state, buffer.layout))
+    TakeRootReport(turn, buffer, Digest());
 }
 
 bool HoldsPublication(const Buffer& buffer) {

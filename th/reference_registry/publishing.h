@@ -37,10 +37,11 @@ struct SealShard {
 };
 
 // Handles the report of `buffer` that its shard has `root`. Returns false when the buffer is
-// refused. A reader's report settles an unknown root, because a server has sent the reader that
-// root. A publisher, or its offload copy, reports what it has summed itself: for a version of an
-// earlier epoch that report is kept, and settles nothing, until adoption ends.
-bool AgreeOnRoot(Turn& turn, Buffer& buffer, const Digest& root);
+// refused. A root that is known is compared with. Else a reader's report settles it, because a
+// server has sent the reader that root; the report of a publisher, or of its offload copy, is kept,
+// and the first publisher's settles it, which for a version of an earlier epoch waits until
+// adoption ends.
+bool TakeRootReport(Turn& turn, Buffer& buffer, const Digest& root);
 // True when the buffer holds what was published from it, and the publication stands.
 bool HoldsPublication(const Buffer& buffer);
 // Ends what the ranks of `replica` have published: rank `gone` holds its part no more and will not

@@ -258,7 +258,7 @@ bool SettleRootOf(Turn& turn, Buffer& buffer, const HeldVersion& held) {
       held.receipt.has_value() && IsGenuineFor(turn.state, *buffer.shard, *held.receipt);
   if (genuine) TakeReceipt(turn, *buffer.shard, *held.receipt);
   if (buffer.content->refused) return false;
-  if (held.root.has_value() && !AgreeOnRoot(turn, buffer, *held.root)) return false;
+  if (held.root.has_value() && !TakeRootReport(turn, buffer, *held.root)) return false;
   const bool lacks_receipt = was_known && !genuine && buffer.content->complete;
   if (lacks_receipt) SendRoot(turn, buffer);
   return true;

@@ -375,8 +375,8 @@ struct SiteShare {
 struct Shard {
   Version* version = nullptr;
   ShardKey key;
-  // The first publisher's; after a restart what an earlier server had told readers, as AgreeOnRoot
-  // in th/reference_registry finds it. Never changes once set.
+  // The first publisher's; after a restart what an earlier server had told readers, as
+  // TakeRootReport in th/reference_registry finds it. Never changes once set.
   std::optional<Digest> root;
   RootReceipt receipt;  // of the root, once it is set
   // Exactly the buffers whose content is of this shard, complete or not.

@@ -21,8 +21,8 @@ namespace {
 
 // How often it looks whether the server is away while it waits for an update.
 constexpr absl::Duration kServerPoll = absl::Milliseconds(200);
-// It has answered just now.
-constexpr absl::Duration kListTimeout = absl::Seconds(2);
+// The timeout of a question to the server. Short, so that a server that is away delays no stop.
+constexpr absl::Duration kQueryTimeout = absl::Seconds(2);
 // A version that was refused is tried again after so many times the poll: each try is an operation
 // in the server's memory of events.
 constexpr int kRefusedPolls = 10;
@@ -33,9 +33,9 @@ bool MayPass(const absl::Status& status) {
          absl::IsNotFound(status) || absl::IsAborted(status);
 }
 
-// Errors of one version that leave the one that is held as it was: another version may do, or the
-// same one once nothing retains what is held.
-bool IsOfOneVersion(const absl::Status& status) {
+// Errors that refuse one version and leave the one that is held as it was. Another version may
+// succeed, or this one once nothing retains the one that is held.
+bool RefusesVersion(const absl::Status& status) {
   return absl::IsInvalidArgument(status) || absl::IsResourceExhausted(status) ||
          absl::IsFailedPrecondition(status);
 }
@@ -76,15 +76,6 @@ absl::string_view WhyNotAvailable(NotAvailableReason reason) {
   }
 }
 
-bool IsWithdrawn(const Catalog& catalog, const ModelKey& key, VersionSequence sequence) {
-  const CatalogModel* model = FindModel(catalog, key);
-  return model != nullptr && std::any_of(model->versions.begin(), model->versions.end(),
-                                         [&](const CatalogVersion& version) {
-                                           return version.info.sequence == sequence &&
-                                                  version.withdrawn;
-                                         });
-}
-
 void LogRemoved(const std::vector<std::string>& folders, absl::string_view why) {
   for (const std::string& folder : folders) LOG(INFO) << "removed " << folder << ": " << why;
 }
@@ -105,21 +96,22 @@ absl::Status Follower::Run(const std::function<void(const FollowedVersion&)>& on
     const absl::Status followed = FollowOnce(on_version);
     NoteServer();
     if (followed.ok()) said_.Clear();
-    status = followed.ok() ? followed : Judge(followed);
+    status = followed.ok() ? followed : ContinueAfter(followed);
     if (!status.ok()) break;
-    stop_->WaitFor(IsOfOneVersion(followed) ? kRefusedPolls * options_.poll : options_.poll);
+    stop_->WaitFor(RefusesVersion(followed) ? kRefusedPolls * options_.poll : options_.poll);
   }
   Leave();
   return status;
 }
 
-absl::Status Follower::Judge(const absl::Status& failed) {
+absl::Status Follower::ContinueAfter(const absl::Status& failed) {
   if (could_not_save_) return failed;
   TH_RETURN_IF_ERROR(readers_->membership());
-  if (!MayPass(failed) && !(holds_one() && IsOfOneVersion(failed))) return failed;
-  if (absl::IsInvalidArgument(failed)) misfit_ = named_;
+  if (!MayPass(failed) && !(holds_one() && RefusesVersion(failed))) return failed;
+  const bool for_its_shards = absl::IsInvalidArgument(failed);
+  if (for_its_shards) refused_ = latest_before_try_;
   LOG_IF(WARNING, said_.IsNew(failed.message()))
-      << (misfit_.has_value()
+      << (for_its_shards
               ? "serves what it holds, and waits for a version with the same shards; a follower "
                 "that is started again takes the others: "
           : holds_one() ? "serves what it holds and will try again: "
@@ -155,12 +147,9 @@ void Follower::NoteNotAvailable(const UpdateResult& update) {
   if (!said_not_available_.IsNew(WhyNotAvailable(update.reason))) return;
   std::string held = "holds nothing";
   if (holds_one()) {
-    const absl::StatusOr<Catalog> catalog = controller_->List(kListTimeout);
-    const bool withdrawn =
-        catalog.ok() && IsWithdrawn(*catalog, options_.connection.key(), held_.sequence);
-    held =
-        absl::StrCat(held_.ToString(), withdrawn ? ", which is held, was withdrawn by a roll-back"
-                                                 : " is held and served on");
+    held = absl::StrCat(held_.ToString(), WasWithdrawn(held_.sequence)
+                                              ? ", which is held, was withdrawn by a roll-back"
+                                              : " is held and served on");
   }
   LOG(WARNING) << held << "; " << WhyNotAvailable(update.reason) << "; looks for one to move to";
 }
@@ -242,21 +231,22 @@ absl::StatusOr<std::optional<GroupUpdate>> Follower::MoveIn() {
   return Await(moved_in);
 }
 
-absl::StatusOr<bool> Follower::IsStillMisfit() {
-  if (!misfit_.has_value()) return false;
-  const absl::StatusOr<VersionInfo> latest = controller_->Resolve(Latest(), kListTimeout);
+absl::StatusOr<bool> Follower::LatestIsRefused() {
+  latest_before_try_ = VersionSequence();
+  if (!refused_.has_value()) return false;
+  const absl::StatusOr<VersionInfo> latest = controller_->Resolve(Latest(), kQueryTimeout);
   if (absl::IsNotFound(latest.status())) return true;
   TH_RETURN_IF_ERROR(latest.status());
-  named_ = latest->sequence;
-  return named_ == misfit_;
+  latest_before_try_ = latest->sequence;
+  return latest_before_try_ == refused_;
 }
 
 absl::Status Follower::FollowOnce(const std::function<void(const FollowedVersion&)>& on_version) {
-  TH_ASSIGN_OR_RETURN(const bool misfit, IsStillMisfit());
-  if (misfit) return absl::OkStatus();
+  TH_ASSIGN_OR_RETURN(const bool refused, LatestIsRefused());
+  if (refused) return absl::OkStatus();
   const absl::Time begin = absl::Now();
   TH_ASSIGN_OR_RETURN(const std::optional<GroupUpdate> update, Receive());
-  misfit_.reset();
+  refused_.reset();
   if (!update) return absl::OkStatus();
   absl::Duration pause = update->longest_stall();
   if (options_.stage) {
@@ -310,7 +300,7 @@ absl::StatusOr<std::string> Follower::Save(const VersionInfo& version) {
 
 bool Follower::WasWithdrawn(VersionSequence version) const {
   return readers_->connected() &&
-         absl::IsFailedPrecondition(controller_->Resolve(version, kListTimeout).status());
+         absl::IsFailedPrecondition(controller_->Resolve(version, kQueryTimeout).status());
 }
 
 absl::StatusOr<std::string> Follower::SaveUnlessFull(const VersionInfo& version) {

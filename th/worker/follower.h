@@ -41,14 +41,15 @@ struct FollowerOptions {
   // Receives beside what it serves, under client.staging_limit_bytes, and moves it in then.
   bool stage = false;
   WhenSeeding when_seeding = WhenSeeding::kWait;
-  absl::Duration preempt_grace;  // a stop is a notice of so long; zero: it leaves at once
+  absl::Duration
+      preempt_grace;  // at a stop it gives so much notice (Preempt); zero: leaves at once
 };
 
 struct FollowedVersion {
-  const UpdateResult& update;  // of the first rank
+  const UpdateResult& update;  // of the first rank; valid during the callback
   uint64_t bytes_received = 0;
   absl::Duration took;
-  absl::Duration pause;  // of it, how long the slowest rank had its buffer taken away
+  absl::Duration pause;  // part of `took`: the longest stall of any rank
   std::string folder;    // written; empty: none
 };
 
@@ -61,12 +62,13 @@ class Follower {
                  [this](VersionSequence version) { return WasWithdrawn(version); }),
         stop_(stop) {}
 
-  // Until a stop is requested (OK) or an error that time will not mend: the membership is lost, the
-  // model's layout changed, a folder cannot be written. On a full disk it goes on in memory. An
-  // update that failed for lack of sources is tried again; one that would take a retained version's
-  // last replica, or has no room, too, while what is held is served on.
+  // Follows the model until a stop is requested (OK) or until an error that trying again cannot
+  // cure: the membership is lost, the layout changed before any version was held, a folder cannot
+  // be written. On a full disk it goes on in memory. It serves what it holds and tries again where
+  // an update finds no source or no room, or would take away the last replica of a retained
+  // version.
   absl::Status Run(const std::function<void(const FollowedVersion&)>& on_version);
-  // True when what Run came to is the folder's fault, not the server's or a peer's.
+  // True when Run ended because a version could not be saved, not because of the server or a peer.
   bool could_not_save() const { return could_not_save_; }
 
  private:
@@ -78,9 +80,10 @@ class Follower {
   absl::StatusOr<FirstVersion> FindFirstVersion();
   // Nothing when it was stopped.
   absl::StatusOr<std::optional<FirstVersion>> AwaitFirstVersion();
-  // True while the latest version is the one that was refused for its shards: to try it again would
-  // be a failed operation in the server's memory of events, again and again.
-  absl::StatusOr<bool> IsStillMisfit();
+  // Resolves the latest version. True when it is the one that was refused for its shards, or when
+  // there is none: each further try would add a failed operation to the server's events. A version
+  // is tried twice before it is known as refused: the first try did not know which one it was for.
+  absl::StatusOr<bool> LatestIsRefused();
   absl::Status JoinAs(FirstVersion first);
   absl::Status FollowOnce(const std::function<void(const FollowedVersion&)>& on_version);
   // Into the buffers, or beside them if it stages: the latest version, if there is another than the
@@ -89,12 +92,14 @@ class Follower {
   // Moves the staged version in; nothing when it was stopped.
   absl::StatusOr<std::optional<GroupUpdate>> MoveIn();
   absl::StatusOr<std::string> Save(const VersionInfo& version);
-  // False too while the server is away, or knows no more of the version.
+  // True when the server says that a roll-back withdrew the version. False also while the server is
+  // away, or knows the version no more.
   bool WasWithdrawn(VersionSequence version) const;
   // Empty, having said so, where the disk is full: what is held is served from memory.
   absl::StatusOr<std::string> SaveUnlessFull(const VersionInfo& version);
-  // Says why a try failed, once; OK where the next one may do better, else why.
-  absl::Status Judge(const absl::Status& failed);
+  // Decides whether Run goes on after a try that failed: OK, and logs the reason once, where a
+  // later try may succeed; else the error.
+  absl::Status ContinueAfter(const absl::Status& failed);
   void Leave();
   // The result; nothing when it was stopped. Says meanwhile when the server goes and comes.
   absl::StatusOr<std::optional<GroupUpdate>> Await(
@@ -116,8 +121,10 @@ class Follower {
   bool server_away_ = false;
   SaidOnce said_;
   SaidOnce said_not_available_;
-  VersionSequence named_;                  // the latest version when it was last asked for by name
-  std::optional<VersionSequence> misfit_;  // of `named_` before the try that was refused
+  // The latest version, as resolved just before the present try; empty: it was not resolved.
+  VersionSequence latest_before_try_;
+  // Set while the last try was refused for its shards: latest_before_try_ of that try.
+  std::optional<VersionSequence> refused_;
 };
 
 }  // namespace th

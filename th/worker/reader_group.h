@@ -1,9 +1,10 @@
 // All ranks of a group that reads a whole model, in one process: what `th pull` and
 // `tensorhub_worker follow` are.
 //
-//   TH_ASSIGN_OR_RETURN(auto readers, ReaderGroup::Join({.client = options}, &model));
-//   readers->UpdateAsync(version, {.on_progress = ...}, [](absl::StatusOr<GroupUpdate> result) {
-//   ... }); TH_RETURN_IF_ERROR(readers->Leave());
+//   TH_ASSIGN_OR_RETURN(auto readers, ReaderGroup::Join({.client = options}, model));
+//   readers->UpdateAsync(version, {}, [](absl::StatusOr<GroupUpdate> result) { ... });
+//   ...
+//   TH_RETURN_IF_ERROR(readers->Leave());
 //
 // Thread-safe as far as the client is.
 #ifndef TH_WORKER_READER_GROUP_H_

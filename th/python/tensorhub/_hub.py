@@ -20,6 +20,12 @@ logger = logging.getLogger("tensorhub")
 _SEEDING = {"wait": 0, "skip": 1, "copy": 2}
 
 
+def seeding_of(word: str) -> int:
+    if word not in _SEEDING:
+        raise ValueError("when_seeding is %r, none of %s" % (word, ", ".join(_SEEDING)))
+    return _SEEDING[word]
+
+
 @dataclasses.dataclass(frozen=True)
 class VersionInfo:
     """A published version: its label, its place in the model's history, and what its publisher said of it."""
@@ -50,7 +56,7 @@ class UpdateResult:
       stall: the seconds that this rank's weights could not be used; `seconds` has the phases.
       sources: who gave how much, over what.
       event: the operation's name, as in `th events`.
-      details: all of it, as the library tells it.
+      details: the library's complete JSON.
     """
     moved: bool
     already_there: bool
@@ -150,7 +156,7 @@ class Hub:
         options = _library.RegisterOptions(name=name, form=form,
                                            segment_bytes=parse_bytes(segment_bytes, "segment_bytes"),
                                            no_checksums=0 if checksums else 1)
-        array, keep = as_array(described)
+        array, keep = _tensors.as_array(described)
         return described, casts, self._operation(lib.th_register_start, array, ctypes.c_size_t(len(described)), byref(options),
                                                  keep=(self, described, keep, options), makes="buffer")
 
@@ -228,28 +234,6 @@ class Hub:
         return _receive.Receive(self._handle, version, names, parse_bytes(limit, "limit"), form, group, rank, timeout, framework)
 
 
-def as_array(described: Sequence[_tensors.Described]) -> tuple:
-    """The tensors as an array of the library's, and what must live as long as the call."""
-    array = (_library.Tensor * len(described))()
-    keep = []
-
-    def dimensions(values: Optional[Sequence[int]]) -> Any:
-        if values is None:
-            return None
-        made = (ctypes.c_int64 * max(len(values), 1))(*values)
-        keep.append(made)
-        return made
-
-    size = ctypes.sizeof(_library.Tensor)
-    for struct, each in zip(array, described):
-        struct.struct_size, struct.name, struct.dtype = size, encoded(each.name, "a tensor's name"), each.dtype.encode()
-        struct.shape, struct.dimensions = dimensions(each.shape), len(each.shape)
-        struct.data = each.address or None
-        if each.global_shape is not None:
-            struct.global_shape, struct.slice_begin = dimensions(each.global_shape), dimensions(each.slice_begin)
-    return array, keep
-
-
 class Weights:
     """A registered set of tensors: one shard of this rank; made by `Hub.register`.
 
@@ -282,12 +266,13 @@ class Weights:
 
     @contextlib.contextmanager
     def _rebinding(self, values: Any) -> Iterator[Operation]:
-        """The library has one or the other memory until it has answered: both are kept, for good where Ctrl-C comes between."""
+        """Starts a rebind. Both memories are kept alive until the library has answered, and where Ctrl-C hides the answer as long
+        as the handle."""
         if self._casts:
             raise ValueError("weights that are registered with dtype= have memory of their own: unregister them, and register the "
                              "other tensors")
         described = [_tensors.describe(each, value) for each, value in _tensors.named_tensors(values)]
-        array, keep = as_array(described)
+        array, keep = _tensors.as_array(described)
         kept = self._handle.lease().keep
         kept.append(described)
         try:
@@ -299,7 +284,8 @@ class Weights:
         self._tensors = described
 
     def rebind(self, values: Any) -> None:
-        """Other memory for the same tensors, while the weights are neither published nor being filled."""
+        """Moves the registration to other memory of the same tensors. The weights must be neither published, being filled nor
+        undefined."""
         with self._rebinding(values) as operation:
             operation.run()
 
@@ -320,7 +306,8 @@ class Weights:
         if self._casts and after_cuda_event is not None:
             raise ValueError("after_cuda_event is for tensors that are published themselves; these are cast (dtype=) on torch's "
                              "current stream: make that wait for the event")
-        if self._casts and self.version is None:  # else readers may have it, and the library refuses
+        if self._casts and self.version is None:
+            # While something is held or published, readers could be reading the twins: the library refuses the publish then.
             self._casts.write_twins()
         return self._operation(lib.th_publish_start, label_of(version), byref(options), keep=options)
 
@@ -339,7 +326,7 @@ class Weights:
     async def publish_async(self, version: Version, *, attributes: Optional[Mapping[str, str]] = None, timeout: float = 60,
                             snapshot: bool = False, snapshot_or_in_place: bool = False, derived_from: Optional[str] = None,
                             after_cuda_event: Optional[int] = None) -> None:
-        """As publish, for event loops."""
+        """As publish, for event loops. With register's dtype the cast is made on this thread, before the first await."""
         await self._publish(version, attributes, timeout, snapshot, snapshot_or_in_place, derived_from,
                             after_cuda_event).run_async()
 
@@ -385,7 +372,7 @@ class Weights:
 
     # ---- moving to a version
 
-    def _moved(self, result: Result) -> UpdateResult:
+    def _finished(self, result: Result) -> UpdateResult:
         """The result, once the caller's own tensors have what came, where that is cast."""
         update = UpdateResult._of(result)
         if update.moved:
@@ -413,15 +400,15 @@ class Weights:
 
         After an error see `undefined`. Ctrl-C leaves the weights as they were where nothing has been written yet.
         """
-        with _progress.shown(progress, on_progress, "update") as tell:
-            return self._moved(self._update(version, timeout, drain_timeout, floor, drop_retained, offload_timeout,
-                                            when_seeding, in_place).run(tell))
+        with _progress.shown(progress, on_progress, "update") as report:
+            return self._finished(self._update(version, timeout, drain_timeout, floor, drop_retained, offload_timeout,
+                                            when_seeding, in_place).run(report))
 
     async def update_async(self, version: Version = "latest", *, timeout: float = 600, drain_timeout: float = 5,
                            floor: Optional[str] = None, drop_retained: bool = False, offload_timeout: float = 60,
                            when_seeding: str = "wait", in_place: bool = False) -> UpdateResult:
         """As update, for event loops; a task that is cancelled cancels it."""
-        return self._moved(await self._update(version, timeout, drain_timeout, floor, drop_retained, offload_timeout,
+        return self._finished(await self._update(version, timeout, drain_timeout, floor, drop_retained, offload_timeout,
                                               when_seeding, in_place).run_async())
 
     def _stage(self, version: Version, timeout: float, floor: Optional[str], when_seeding: str) -> Operation:
@@ -432,8 +419,8 @@ class Weights:
               when_seeding: str = "wait", progress: bool = False,
               on_progress: Optional[Callable[[int, int], None]] = None) -> UpdateResult:
         """Receives a version into spare host memory (join's `staging_limit`) while the weights stay in use."""
-        with _progress.shown(progress, on_progress, "stage") as tell:
-            return UpdateResult._of(self._stage(version, timeout, floor, when_seeding).run(tell))
+        with _progress.shown(progress, on_progress, "stage") as report:
+            return UpdateResult._of(self._stage(version, timeout, floor, when_seeding).run(report))
 
     async def stage_async(self, version: Version = "latest", *, timeout: float = 600, floor: Optional[str] = None,
                           when_seeding: str = "wait") -> UpdateResult:
@@ -449,12 +436,12 @@ class Weights:
     def apply(self, *, timeout: float = 60, drain_timeout: float = 5, drop_retained: bool = False,
               offload_timeout: float = 60) -> UpdateResult:
         """Moves what is staged into the weights, on all ranks or on none."""
-        return self._moved(self._apply(timeout, drain_timeout, drop_retained, offload_timeout).run())
+        return self._finished(self._apply(timeout, drain_timeout, drop_retained, offload_timeout).run())
 
     async def apply_async(self, *, timeout: float = 60, drain_timeout: float = 5, drop_retained: bool = False,
                           offload_timeout: float = 60) -> UpdateResult:
         """As apply, for event loops."""
-        return self._moved(await self._apply(timeout, drain_timeout, drop_retained, offload_timeout).run_async())
+        return self._finished(await self._apply(timeout, drain_timeout, drop_retained, offload_timeout).run_async())
 
     def discard_staged(self) -> None:
         """Frees what is staged."""
@@ -494,11 +481,6 @@ class Weights:
         """{"bytes", "layout", "snapshot_bytes", "bytes_sent", "gpu_registrations"}."""
         return answer_of(self._handle, lib.th_buffer_info)
 
-
-def seeding_of(word: str) -> int:
-    if word not in _SEEDING:
-        raise ValueError("when_seeding is %r, none of %s" % (word, ", ".join(_SEEDING)))
-    return _SEEDING[word]
 
 
 def _join(server: Optional[str], run: Optional[str], model: Optional[str], group: str, rank: int, ranks: int, timeout: float,

@@ -57,7 +57,7 @@ class JoinOptions(_Sized):
 
 
 class Tensor(Structure):
-    # Not _Sized: _hub.as_array makes arrays of them, and sets each one's size.
+    # Not _Sized: _tensors.as_array makes arrays of them, and sets each one's size.
     _fields_ = [("struct_size", c_size_t), ("name", c_char_p), ("dtype", c_char_p), ("shape", POINTER(c_int64)),
                 ("dimensions", c_size_t), ("bytes", c_uint64), ("data", c_void_p), ("global_shape", POINTER(c_int64)),
                 ("slice_begin", POINTER(c_int64)), ("strides", POINTER(c_int64)), ("alias_of", c_char_p)]

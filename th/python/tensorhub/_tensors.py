@@ -10,6 +10,9 @@ import dataclasses
 import sys
 from typing import Any, Callable, Iterable, Mapping, Optional, Sequence
 
+from . import _library
+from ._arguments import encoded
+
 # safetensors' names of the types, by their names in torch and numpy.
 DTYPES = {"bool": "BOOL", "uint8": "U8", "int8": "I8", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2",
           "float8_e8m0fnu": "F8_E8M0", "float8_e4m3fnuz": "F8_E4M3FNUZ", "float8_e5m2fnuz": "F8_E5M2FNUZ", "int16": "I16",
@@ -40,6 +43,28 @@ class Described:
     @property
     def place(self) -> tuple:
         return self.address, self.shape
+
+
+def as_array(described: Sequence[Described]) -> tuple:
+    """Returns the tensors as an array of th_tensor, and the objects that must outlive the call that takes it."""
+    array = (_library.Tensor * len(described))()
+    keep = []
+
+    def dimensions(values: Optional[Sequence[int]]) -> Any:
+        if values is None:
+            return None
+        made = (ctypes.c_int64 * max(len(values), 1))(*values)
+        keep.append(made)
+        return made
+
+    size = ctypes.sizeof(_library.Tensor)
+    for struct, each in zip(array, described):
+        struct.struct_size, struct.name, struct.dtype = size, encoded(each.name, "a tensor's name"), each.dtype.encode()
+        struct.shape, struct.dimensions = dimensions(each.shape), len(each.shape)
+        struct.data = each.address or None
+        if each.global_shape is not None:
+            struct.global_shape, struct.slice_begin = dimensions(each.global_shape), dimensions(each.slice_begin)
+    return array, keep
 
 
 def named_tensors(values: Any) -> Iterable[tuple[str, Any]]:
