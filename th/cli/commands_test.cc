@@ -308,6 +308,15 @@ TEST_F(CommandsTest, AFollowerServesOnWhenTheLatestHasOtherShards) {
     failed += absl::StrContains(line, "operation failed") ? 1 : 0;
   }
   EXPECT_LE(failed, 2u) << "a version that does not fit is not tried again and again";
+  // One that fits is taken after a roll-back to it, whatever was refused since.
+  const auto fourth =
+      StartPublisher(MakeModelFolder("fourth", 4), "step-4", {"--ranks", "2", "--group", "fourth"});
+  follower.AwaitLine("version=step-4");
+  const auto fifth =
+      StartPublisher(MakeModelFolder("fifth", 5), "step-5", {"--ranks", "1", "--group", "fifth"});
+  ASSERT_TRUE(follower.AwaitError("a follower that is started again takes the others"));
+  EXPECT_EQ(RunTh({"rollback", "step-3"}).status, kOk);
+  EXPECT_NE(follower.AwaitLine("version=step-3"), "");
   follower.process().Signal(SIGTERM);
   EXPECT_EQ(follower.Finish().status, kOk);
 }
