@@ -106,7 +106,7 @@ struct FoundShard {
   Digest layout;  // empty unless not_available is kNone
 };
 
-// Who is to make a version's form, as the server has chosen for a group that asks.
+// The server's answer to a group that asks who is to make a form of a version.
 enum class FormMaker : uint8_t {
   kNobody = 1,   // nobody need make it: it is offered
   kAsker = 2,    // the group that asks

@@ -23,7 +23,7 @@
 
 namespace th {
 
-// Of all models; more are refused with RESOURCE_EXHAUSTED.
+// The most claims of all models together; more are refused with RESOURCE_EXHAUSTED.
 inline constexpr size_t kMaxFormClaims = 4096;
 // A claim ends after so long at the latest, whatever its group asked for.
 inline constexpr absl::Duration kLongestFormClaim = absl::Minutes(30);
