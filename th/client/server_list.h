@@ -11,6 +11,7 @@
 #define TH_CLIENT_SERVER_LIST_H_
 
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,6 +33,8 @@ inline constexpr size_t kMaxRedirects = 4;
 inline constexpr size_t kMaxServerFileBytes = 4096;
 // How often AwaitServers looks for the file.
 inline constexpr absl::Duration kServerFilePoll = absl::Milliseconds(50);
+// ReadAgain waits so long for the disk. What it reads later is taken by a later call.
+inline constexpr absl::Duration kServerFilePatience = absl::Milliseconds(100);
 
 // How a stream to a server went.
 struct StreamOutcome {
@@ -55,14 +58,18 @@ class ServerList {
   // after all others. A redirect that is no address counts as no answer.
   void MoveAfter(const StreamOutcome& outcome);
   // Takes the addresses of the file where it holds others now, from the first one on. A file that
-  // cannot be read changes nothing. Reads the disk.
+  // cannot be read changes nothing. The disk is read on a thread of its own, for
+  // kServerFilePatience at most: a file server that hangs holds up nobody who uses the list.
   void ReadAgain();
 
  private:
+  struct Reading;
+
   explicit ServerList(std::vector<std::string> servers)
       : servers_(std::move(servers)), current_(servers_.front()) {}
 
-  std::string file_;  // empty: the list is from no file
+  std::string file_;                  // empty: the list is from no file
+  std::shared_ptr<Reading> reading_;  // of the file, on its thread; null: none is under way
   std::vector<std::string> servers_;
   size_t next_ = 1;
   size_t redirects_ = 0;  // in a row

@@ -1,11 +1,14 @@
 #include "th/client/server_list.h"
 
+#include <sys/stat.h>
+
 #include <filesystem>
 #include <fstream>
 #include <string>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -32,6 +35,22 @@ TEST(ServerListTest, AddressesAreTriedInTurn) {
     servers.MoveAfter({.joined = false});
     EXPECT_EQ(servers.current(), next);
   }
+}
+
+TEST(ServerListTest, AFileServerThatHangsHoldsNobodyUp) {
+  const std::string path = ::testing::TempDir() + "/hanging";
+  std::ofstream(path) << "a:1\n";
+  ASSERT_OK_AND_ASSIGN(ServerList servers, ServerList::Parse("file:" + path));
+  std::filesystem::remove(path);
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);  // whoever opens it waits for a writer
+  for (int i = 0; i < 3; ++i) {
+    servers.ReadAgain();
+    EXPECT_EQ(servers.current(), "a:1");
+  }
+  std::ofstream(path) << "b:2\n";
+  const absl::Time deadline = absl::Now() + absl::Seconds(30);
+  while (servers.current() == "a:1" && absl::Now() < deadline) servers.ReadAgain();
+  EXPECT_EQ(servers.current(), "b:2");
 }
 
 TEST(ServerListTest, AFileIsReadAgainAndFollowed) {
