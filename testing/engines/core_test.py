@@ -72,13 +72,13 @@ class EngineWeightsTest(CoreTest):
 
         def fail(tensors):
             is_chosen.set()
-            told.wait()
+            self.assertTrue(told.wait(60))
             raise RuntimeError("no room")
 
         def update():
-            is_chosen.wait()
+            self.assertTrue(is_chosen.wait(60))
             told.set()
-            return waits.update(1, load=second.load_weights)
+            return waits.update(1, load=second.load_weights, timeout=60)  # the claim lasts for 300
         with futures.ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(update)
             with self.assertRaisesRegex(RuntimeError, "no room"):
@@ -119,6 +119,24 @@ class EngineWeightsTest(CoreTest):
         self.assertEqual(pauses, ["paused", "resumed"])
         self.assertFalse(weights.undefined)
         self.assert_holds(torn, trained)
+
+    def test_an_update_that_runs_out_of_time_ends_and_says_that_the_buffers_are_torn(self):
+        trained = Trained()
+        self.publish(trained, 1)
+        padding = {"z.padding": torch.zeros(12000000, dtype=torch.uint8)}  # a second and a half
+        model = Fused()
+        source = engines.EngineWeights(self.join("source"), {**dict(model.named_parameters()), **padding}, form="engine/1")
+        source.update(1, load=model.load_weights)
+        late = Fused()
+        padding = {"z.padding": torch.zeros(12000000, dtype=torch.uint8)}
+        weights = engines.EngineWeights(self.join("late"), {**dict(late.named_parameters()), **padding}, form="engine/1")
+        with self.assertRaises(tensorhub.DeadlineExceeded):
+            weights.update(1, load=late.load_weights, timeout=0.5)
+        self.assertTrue(weights.undefined)
+        self.assertEqual(late.loads, 0)
+        self.assertFalse(weights.update(1, load=late.load_weights).by_name)
+        self.assertFalse(weights.undefined)
+        self.assert_holds(late, trained)
 
     def test_what_is_there_is_not_loaded_again(self):
         self.publish(Trained(), 1)

@@ -98,7 +98,7 @@ class Client {
   // (PublishOptions::derived_from), has left, or half of the `timeout` that it gave is over. Called
   // again with a timeout of zero by the group that was chosen, it gives the form back, as after a
   // failure. So engines that are told of a version at the same moment load it by name once. A
-  // server that restarts has forgotten whom it chose, and one of an earlier release chooses each.
+  // server that restarts has forgotten whom it chose, and one of an earlier release chooses all.
   // Errors of WaitFor; DEADLINE_EXCEEDED names the group that makes the form.
   absl::StatusOr<AwaitedForm> AwaitForm(VersionSelector version, std::string form,
                                         absl::Duration timeout);

@@ -3,7 +3,9 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 
+#include "absl/algorithm/container.h"
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -83,7 +85,24 @@ std::shared_ptr<Link> MakeLink(Runtime& runtime, const std::string& server) {
   return link;
 }
 
+// True for a server that restarts, or has too many calls just now: it is asked again.
+bool MayPass(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsResourceExhausted(status);
+}
+
+// True when a group has a replica of the version in that form, or is filling one.
+bool IsListed(const Catalog& catalog, const FormQuery& query, VersionSequence sequence) {
+  const CatalogModel* model = FindModel(catalog, query.key);
+  return model != nullptr && absl::c_any_of(model->versions, [&](const CatalogVersion& version) {
+           return version.info.sequence == sequence &&
+                  absl::c_any_of(version.replicas, [&](const CatalogReplica& replica) {
+                    return replica.form == query.form;
+                  });
+         });
+}
+
 bool AwaitConnected(grpc::Channel& channel, absl::Time until) {
+  const SignalsBlocked blocked;  // gRPC may start threads here
   while (!CallsAreCancelled()) {
     const absl::Time next = std::min(until, absl::Now() + kCancelInterval);
     if (channel.WaitForConnected(absl::ToChronoTime(next))) return true;
@@ -101,22 +120,28 @@ struct Controller::Impl {
   absl::Mutex mu;
   std::optional<ServerList> servers ABSL_GUARDED_BY(mu);
   std::shared_ptr<Link> link ABSL_GUARDED_BY(mu);
+  bool moving_on ABSL_GUARDED_BY(mu) = false;  // some call looks for another address
 
   ModelKey key() const { return {options.run, options.model}; }
   absl::Status CanWait() const;
   // The link to a server that takes connections, looked for at all addresses, which are read again
-  // where a file has them; the latest one when `until` has passed. CANCELLED.
-  absl::StatusOr<std::shared_ptr<Link>> AwaitLink(absl::Time until);
-  // Nobody answers there: goes on to the next address, unless another call has done so.
+  // where a file has them. UNAVAILABLE: there is none before `deadline`, which is `timeout` after
+  // the call; CANCELLED.
+  absl::StatusOr<std::shared_ptr<Link>> AwaitLink(absl::Time deadline, absl::Duration timeout);
+  // Nobody answers there: goes on to the next address, unless another call does or has done so.
   void MoveOn(const std::shared_ptr<Link>& from);
   template <typename Request, typename Response>
   absl::StatusOr<Response> Attempt(const Link& link, Method<Request, Response> method,
-                                   const Request& request, absl::Duration timeout);
+                                   const Request& request, absl::Time deadline,
+                                   absl::Duration timeout);
   // Calls until the server has answered, or `timeout` has passed.
   template <typename Request, typename Response>
   absl::StatusOr<Response> Ask(Method<Request, Response> method, const Request& request,
                                absl::Duration timeout);
   absl::StatusOr<VersionInfo> Run(Command command, std::string idempotency_key);
+  // The server's choice of who is to make the form. One of an earlier release makes none: then the
+  // group that asks, where nobody is listed with the form.
+  absl::StatusOr<FormChoice> Choose(const FormQuery& query, absl::Duration timeout);
 };
 
 absl::Status Controller::Impl::CanWait() const {
@@ -125,37 +150,55 @@ absl::Status Controller::Impl::CanWait() const {
   return absl::FailedPreconditionError("a call that waits was made from a TensorHub callback");
 }
 
-absl::StatusOr<std::shared_ptr<Link>> Controller::Impl::AwaitLink(absl::Time until) {
+absl::StatusOr<std::shared_ptr<Link>> Controller::Impl::AwaitLink(absl::Time deadline,
+                                                                  absl::Duration timeout) {
   for (;;) {
     std::shared_ptr<Link> latest;
     {
       absl::MutexLock lock(&mu);
       latest = link;
     }
-    const absl::Time next = std::min(until, absl::Now() + kMoveOnAfter);
-    if (AwaitConnected(*latest->channel, next) || next == until) return latest;
+    const absl::Duration left = LeftUntil(deadline);
+    if (AwaitConnected(*latest->channel, absl::Now() + std::min(left, kMoveOnAfter))) return latest;
     TH_RETURN_IF_ERROR(CheckNotCancelled("the server was not reached"));
+    if (left <= kMoveOnAfter) {
+      return absl::UnavailableError(absl::StrCat("the reference server at ", latest->server,
+                                                 " was not reached within ",
+                                                 absl::FormatDuration(timeout)));
+    }
     MoveOn(latest);
   }
 }
 
 void Controller::Impl::MoveOn(const std::shared_ptr<Link>& from) {
+  std::optional<ServerList> list;
+  {
+    absl::MutexLock lock(&mu);
+    if (link != from || moving_on) return;
+    moving_on = true;
+    list = servers;
+  }
+  // Without the lock: the disk may be slow, and th-control busy.
+  list->MoveAfter({.joined = false});
+  list->ReadAgain();
+  std::shared_ptr<Link> next =
+      list->current() == from->server ? from : MakeLink(*runtime, list->current());
   absl::MutexLock lock(&mu);
-  if (link != from) return;
-  servers->MoveAfter({.joined = false});
-  servers->ReadAgain();
-  if (servers->current() != from->server) link = MakeLink(*runtime, servers->current());
+  servers = std::move(list);
+  link = std::move(next);
+  moving_on = false;
 }
 
 template <typename Request, typename Response>
 absl::StatusOr<Response> Controller::Impl::Attempt(const Link& link,
                                                    Method<Request, Response> method,
-                                                   const Request& request, absl::Duration timeout) {
+                                                   const Request& request, absl::Time deadline,
+                                                   absl::Duration timeout) {
   // Shared with gRPC: its thread may still be in Notify when this one goes on.
   const auto exchange = std::make_shared<Exchange<Request, Response>>();
   exchange->request = request;
   exchange->context.set_wait_for_ready(true);
-  exchange->context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+  exchange->context.set_deadline(absl::ToChronoTime(absl::Now() + LeftUntil(deadline)));
   runtime->RunOnControl([&] {
     (link.stub->async()->*method)(&exchange->context, &exchange->request, &exchange->response,
                                   [exchange](const grpc::Status& status) {
@@ -189,9 +232,8 @@ absl::StatusOr<Response> Controller::Impl::Ask(Method<Request, Response> method,
   TH_RETURN_IF_ERROR(CanWait());
   const absl::Time deadline = MonotonicNow() + timeout;
   for (int attempt = 1;; ++attempt) {
-    TH_ASSIGN_OR_RETURN(const std::shared_ptr<Link> reached,
-                        AwaitLink(absl::Now() + (deadline - MonotonicNow())));
-    absl::StatusOr<Response> response = Attempt(*reached, method, request, LeftUntil(deadline));
+    TH_ASSIGN_OR_RETURN(const std::shared_ptr<Link> reached, AwaitLink(deadline, timeout));
+    absl::StatusOr<Response> response = Attempt(*reached, method, request, deadline, timeout);
     const bool again = response.status().code() == absl::StatusCode::kUnavailable &&
                        attempt < kMaxAttempts && !CallsAreCancelled() &&
                        MonotonicNow() + kBetweenAttempts < deadline;
@@ -210,6 +252,22 @@ absl::StatusOr<VersionInfo> Controller::Impl::Run(Command command, std::string i
   TH_ASSIGN_OR_RETURN(CommandFinished finished, FromProto(response));
   TH_RETURN_IF_ERROR(finished.status);
   return std::move(finished.version);
+}
+
+absl::StatusOr<FormChoice> Controller::Impl::Choose(const FormQuery& query,
+                                                    absl::Duration timeout) {
+  const absl::StatusOr<pb::ClaimFormResponse> response =
+      Ask<pb::ClaimFormRequest, pb::ClaimFormResponse>(
+          &Stub::async::ClaimForm, ToProto(ClaimFormQuery{Hello(), query}), timeout);
+  if (response.ok()) return FromProto(*response);
+  if (!absl::IsUnimplemented(response.status())) return response.status();
+  const ListQuery list{Hello(), query.key.run, query.key.model, false};
+  TH_ASSIGN_OR_RETURN(const pb::Catalog listed, (Ask<pb::ListRequest, pb::Catalog>(
+                                                    &Stub::async::List, ToProto(list), timeout)));
+  TH_ASSIGN_OR_RETURN(const Catalog catalog, FromProto(listed));
+  const VersionSequence sequence = std::get<VersionSequence>(query.selector);
+  const bool offered = IsListed(catalog, query, sequence);
+  return FormChoice{{.sequence = sequence}, offered ? FormMaker::kNobody : FormMaker::kAsker};
 }
 
 Controller::Controller(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -303,10 +361,7 @@ absl::StatusOr<AppliedResult> Controller::WaitApplied(VersionSelector version,
     // A look that began in time has some to end.
     const absl::StatusOr<Catalog> catalog = List(LeftUntil(deadline) + kWaitGrace);
     const bool is_over = MonotonicNow() >= deadline;
-    // A server that restarts, or has too many calls just now, is asked again.
-    const bool may_pass =
-        absl::IsUnavailable(catalog.status()) || absl::IsResourceExhausted(catalog.status());
-    if (!catalog.ok() && (is_over || !may_pass)) return catalog.status();
+    if (!catalog.ok() && (is_over || !MayPass(catalog.status()))) return catalog.status();
     if (catalog.ok()) {
       AppliedResult result =
           FindApplied(FindModel(*catalog, impl_->key()), catalog->recovering, found, groups);
@@ -321,26 +376,27 @@ absl::StatusOr<AwaitedForm> Controller::AwaitForm(VersionSelector version, const
                                                   const std::string& group,
                                                   absl::Duration timeout) {
   const absl::Time deadline = MonotonicNow() + timeout;
-  TH_ASSIGN_OR_RETURN(VersionInfo found, WaitFor(std::move(version), timeout));
+  TH_ASSIGN_OR_RETURN(VersionInfo found, WaitFor(version, timeout));
   const Signal never;
   for (absl::Duration pause = kFirstLook;; pause = std::min(2 * pause, kLongestLook)) {
     const absl::Duration left = LeftUntil(deadline);
     // Whoever waits for this group has the other half for making the form itself.
-    const ClaimFormQuery query{Hello(), {impl_->key(), found.sequence, form, group, left / 2}};
-    const absl::StatusOr<pb::ClaimFormResponse> response =
-        impl_->Ask<pb::ClaimFormRequest, pb::ClaimFormResponse>(&Stub::async::ClaimForm,
-                                                                ToProto(query), left + kWaitGrace);
-    // An earlier release, which does not choose.
-    if (absl::IsUnimplemented(response.status())) return AwaitedForm{std::move(found), true};
-    TH_RETURN_IF_ERROR(response.status());
-    TH_ASSIGN_OR_RETURN(FormChoice choice, FromProto(*response));
-    if (choice.maker != FormMaker::kAnother) {
-      return AwaitedForm{std::move(choice.version), choice.maker == FormMaker::kAsker};
+    const absl::StatusOr<FormChoice> choice =
+        impl_->Choose({impl_->key(), found.sequence, form, group, left / 2}, left + kWaitGrace);
+    if (choice.ok() && choice->maker != FormMaker::kAnother) {
+      return AwaitedForm{std::move(found), choice->maker == FormMaker::kAsker};
     }
-    if (MonotonicNow() >= deadline) {
+    const bool is_over = MonotonicNow() >= deadline;
+    if (choice.ok() && is_over) {
       return absl::DeadlineExceededError(
           absl::StrCat("version ", found.ToString(), " is not there in form ", form, " within ",
-                       absl::FormatDuration(timeout), ": group ", choice.group, " makes it"));
+                       absl::FormatDuration(timeout), ": group ", choice->group, " makes it"));
+    }
+    if (absl::IsNotFound(choice.status()) && !is_over) {
+      // After a restart of the server, until somebody has announced the version.
+      TH_ASSIGN_OR_RETURN(found, WaitFor(version, LeftUntil(deadline)));
+    } else if (!choice.ok() && (is_over || !MayPass(choice.status()))) {
+      return choice.status();
     }
     (void)never.WaitUnlessCancelled(std::min(pause, deadline - MonotonicNow()));
     TH_RETURN_IF_ERROR(CheckNotCancelled("the group that makes the form goes on"));

@@ -79,7 +79,7 @@ struct ServerList::Reading {
   std::optional<absl::StatusOr<std::vector<std::string>>> servers ABSL_GUARDED_BY(mu);
 };
 
-void ServerList::ReadAgain() {
+void ServerList::ReadAgain(absl::Duration patience) {
   if (file_.empty()) return;
   if (reading_ == nullptr) {
     reading_ = std::make_shared<Reading>();
@@ -95,7 +95,7 @@ void ServerList::ReadAgain() {
   const auto is_read = [&]() ABSL_SHARED_LOCKS_REQUIRED(reading->mu) {
     return reading->servers.has_value();
   };
-  if (!reading->mu.AwaitWithTimeout(absl::Condition(&is_read), kServerFilePatience)) return;
+  if (!reading->mu.AwaitWithTimeout(absl::Condition(&is_read), patience)) return;
   reading_.reset();
   absl::StatusOr<std::vector<std::string>> servers = *std::move(reading->servers);
   if (!servers.ok() || *servers == servers_) return;

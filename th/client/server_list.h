@@ -59,8 +59,8 @@ class ServerList {
   void MoveAfter(const StreamOutcome& outcome);
   // Takes the addresses of the file where it holds others now, from the first one on. A file that
   // cannot be read changes nothing. The disk is read on a thread of its own, for
-  // kServerFilePatience at most: a file server that hangs holds up nobody who uses the list.
-  void ReadAgain();
+  // `patience` at most: a file server that hangs holds up nobody who uses the list.
+  void ReadAgain(absl::Duration patience = kServerFilePatience);
 
  private:
   struct Reading;

@@ -21,6 +21,9 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::th::testing::StatusIs;
 
+// Long enough for a loaded machine to start a thread and read a file.
+constexpr absl::Duration kPatience = absl::Seconds(30);
+
 TEST(ServerListTest, OneAddressIsAList) {
   ASSERT_OK_AND_ASSIGN(ServerList servers, ServerList::Parse("a:1"));
   EXPECT_THAT(servers.all(), ElementsAre("a:1"));
@@ -58,22 +61,22 @@ TEST(ServerListTest, AFileIsReadAgainAndFollowed) {
   std::ofstream(path) << "a:1\n";
   ASSERT_OK_AND_ASSIGN(ServerList servers, ServerList::Parse(text));
   EXPECT_EQ(servers.current(), "a:1");
-  servers.ReadAgain();
+  servers.ReadAgain(kPatience);
   EXPECT_EQ(servers.current(), "a:1");
   std::ofstream(path) << "b:2,c:3\n";
-  servers.ReadAgain();
+  servers.ReadAgain(kPatience);
   EXPECT_EQ(servers.current(), "b:2");
   servers.MoveAfter({.joined = false});
   EXPECT_EQ(servers.current(), "c:3");
-  servers.ReadAgain();  // the same list: on with the turn
+  servers.ReadAgain(kPatience);  // the same list: on with the turn
   EXPECT_EQ(servers.current(), "c:3");
   for (const char* damaged : {"", "no address", "x:y:z"}) {
     std::ofstream(path) << damaged;
-    servers.ReadAgain();
+    servers.ReadAgain(kPatience);
     EXPECT_EQ(servers.current(), "c:3") << damaged;
   }
   std::filesystem::remove(path);
-  servers.ReadAgain();
+  servers.ReadAgain(kPatience);
   EXPECT_EQ(servers.current(), "c:3");
 }
 

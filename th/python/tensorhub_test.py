@@ -900,7 +900,7 @@ with tensorhub.serve() as server:
         os.killpg(0, signal.SIGINT)
         signal.pause()
     except KeyboardInterrupt:
-        tensorhub.join(server.address, run="r", model="m", group="g", join_timeout=30).leave()
+        tensorhub.join(server.address, run="r", model="m", group="g").leave()
         print("joined")
 """
         out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, start_new_session=True,

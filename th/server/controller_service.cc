@@ -52,12 +52,11 @@ absl::StatusOr<FormChoice> ChooseMaker(const FormQuery& query, RegistryTurn& tur
     turn.form_claims.Drop(form);
     return FormChoice{.version = std::move(found.version)};
   }
-  TH_ASSIGN_OR_RETURN(
-      std::string maker,
+  std::string maker =
       turn.form_claims.Choose(form, query.group, query.claim, turn.now,
                               [&turn](const ModelKey& key, const std::string& group) {
                                 return turn.registry.HasGroup(key, group);
-                              }));
+                              });
   const FormMaker who = maker == query.group ? FormMaker::kAsker : FormMaker::kAnother;
   return FormChoice{std::move(found.version), who, std::move(maker)};
 }

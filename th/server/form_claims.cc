@@ -1,31 +1,34 @@
 #include "th/server/form_claims.h"
 
 #include <algorithm>
-
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
+#include <map>
 
 namespace th {
 
-absl::StatusOr<std::string> FormClaims::Choose(
+std::string FormClaims::Choose(
     const FormOfVersion& form, const std::string& group, absl::Duration claim, absl::Time now,
     absl::FunctionRef<bool(const ModelKey&, const std::string&)> has_rank) {
+  const auto is_live = [&](const FormOfVersion& of, const Claim& made) {
+    return made.until > now && has_rank(of.key, made.group);
+  };
   const auto found = claims_.find(form);
-  const bool anothers = found != claims_.end() && found->second.group != group &&
-                        found->second.until > now && has_rank(form.key, found->second.group);
-  if (anothers) return found->second.group;
+  if (found != claims_.end() && found->second.group != group && is_live(form, found->second)) {
+    return found->second.group;
+  }
+  std::erase_if(claims_, [&](const auto& entry) {
+    const auto& [of, made] = entry;
+    return of.key == form.key && of.form == form.form && made.group == group;
+  });
   if (claim <= absl::ZeroDuration()) {
-    if (found != claims_.end()) claims_.erase(found);
+    claims_.erase(form);
     return group;
   }
-  if (found == claims_.end() && claims_.size() >= kMaxFormClaims) {
-    std::erase_if(claims_, [&](const auto& entry) { return entry.second.until <= now; });
-    if (claims_.size() >= kMaxFormClaims) {
-      return absl::ResourceExhaustedError(absl::StrCat(
-          "groups of this server are making ", kMaxFormClaims, " forms already; try again"));
-    }
+  if (claims_.size() >= kMaxFormClaims && !claims_.contains(form)) {
+    std::erase_if(claims_, [&](const auto& entry) { return !is_live(entry.first, entry.second); });
   }
-  claims_[form] = {group, now + std::min(claim, kLongestFormClaim)};
+  if (claims_.size() < kMaxFormClaims || claims_.contains(form)) {
+    claims_[form] = {group, now + std::min(claim, kLongestFormClaim)};
+  }
   return group;
 }
 

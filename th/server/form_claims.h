@@ -16,14 +16,13 @@
 #include <string>
 
 #include "absl/functional/function_ref.h"
-#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "th/protocol/messages.h"
 #include "th/weights/version.h"
 
 namespace th {
 
-// The most claims of all models together; more are refused with RESOURCE_EXHAUSTED.
+// The most claims of all models together. With so many, groups make their forms unclaimed.
 inline constexpr size_t kMaxFormClaims = 4096;
 // A claim ends after so long at the latest, whatever its group asked for.
 inline constexpr absl::Duration kLongestFormClaim = absl::Minutes(30);
@@ -39,11 +38,11 @@ class FormClaims {
  public:
   // Returns the group that is to make the form: the one that was chosen before, while `has_rank`
   // says that it is there and its time is not over; else `group`, which has `claim` for it from now
-  // on. The group that was chosen may ask again, for another time; zero gives the form back.
-  // RESOURCE_EXHAUSTED.
-  absl::StatusOr<std::string> Choose(
-      const FormOfVersion& form, const std::string& group, absl::Duration claim, absl::Time now,
-      absl::FunctionRef<bool(const ModelKey&, const std::string&)> has_rank);
+  // on. The group that was chosen may ask again, for another time; zero gives the form back. A
+  // group makes one version of a form at a time: what it was chosen for before, it makes no more.
+  std::string Choose(const FormOfVersion& form, const std::string& group, absl::Duration claim,
+                     absl::Time now,
+                     absl::FunctionRef<bool(const ModelKey&, const std::string&)> has_rank);
   // Somebody offers the form.
   void Drop(const FormOfVersion& form) { claims_.erase(form); }
 

@@ -19,7 +19,7 @@ from typing import Any, Callable, ContextManager, Iterable, Mapping, Optional, S
 
 from . import _hub, _receive, _tensors
 from ._arguments import Bytes, Version
-from ._errors import Error, Unavailable
+from ._errors import Cancelled, DeadlineExceeded, Error, Unavailable
 
 logger = logging.getLogger("tensorhub")
 
@@ -38,6 +38,11 @@ class Loaded:
     by_name: bool
     bytes_received: int
     sources: Sequence[str]
+
+
+def _left(end: float) -> float:
+    """The seconds until `end`. One that is over is so short a time that a call ends with it: none at all would be the default."""
+    return max(0.001, end - time.monotonic())
 
 
 class _Whole:
@@ -121,51 +126,51 @@ class EngineWeights:
         of which have been received and checked; it writes the buffers. What it has asked a GPU for is awaited.
 
         An error before anything was written leaves the engine with what it has, and serving it. Where the other engines go
-        while they are read from, the version is loaded by name within the same pause; if that fails too, `undefined` is true.
+        while they are read from, the version is loaded by name within the same pause. If that fails too, or the time is over
+        by then, `undefined` is true. A loader that fails leaves the buffers as it left them, and they are offered to nobody.
         """
         end = time.monotonic() + timeout
 
-        def left() -> float:
-            return max(0.0, end - time.monotonic())
-
         while True:
-            awaited = self._hub.await_form(version, self._form, left())
+            awaited = self._hub.await_form(version, self._form, _left(end))
             if awaited.make:
                 break
-            loaded = self._from_engines(awaited.version, load, pause, left())
+            loaded = self._from_engines(awaited.version, load, pause, end)
             if loaded is not None:
                 return loaded
         try:
-            return self._by_name(awaited.version, load, pause, left())
+            return self._by_name(awaited.version, load, pause, end)
         except BaseException:
             with contextlib.suppress(Error):
                 self._hub.await_form(awaited.version.selector, self._form, 0)  # another engine may make it now
             raise
 
-    def _from_engines(self, wanted: _hub.VersionInfo, load: Callable, pause: Callable, timeout: float) -> Optional[Loaded]:
+    def _from_engines(self, wanted: _hub.VersionInfo, load: Callable, pause: Callable, end: float) -> Optional[Loaded]:
         """Buffer to buffer. None where no engine has the version any more, and nothing was written."""
-        end = time.monotonic() + timeout
         with pause():
             try:
-                result = self._weights.update(wanted.selector, timeout=timeout, drop_retained=True)
+                result = self._weights.update(wanted.selector, timeout=_left(end), drop_retained=True)
+            except (Cancelled, DeadlineExceeded):
+                raise
             except Error as error:
                 if not self._weights.undefined:
                     raise
                 logger.warning("the engines that have %s went in mid-update (%s); it is loaded by name", wanted.label, error)
-                return self._by_name(wanted, load, contextlib.nullcontext, max(0.0, end - time.monotonic()))
+                return self._by_name(wanted, load, contextlib.nullcontext, end)
         if not result.available:
             return None
         return Loaded(wanted, False, result.bytes_received, [source["name"] for source in result.sources])
 
-    def _by_name(self, wanted: _hub.VersionInfo, load: Callable, pause: Callable, timeout: float) -> Loaded:
-        tensors, bytes_received, sources = receive_whole(self._hub, wanted, timeout=timeout, **self._source)
-        if self._weights.undefined:
-            self._weights.reset()
-        elif self._weights.version is not None:
+    def _by_name(self, wanted: _hub.VersionInfo, load: Callable, pause: Callable, end: float) -> Loaded:
+        tensors, bytes_received, sources = receive_whole(self._hub, wanted, timeout=_left(end), **self._source)
+        torn = self._weights.undefined
+        if not torn and self._weights.version is not None:
             self._weights.unpublish(drop_retained=True)
         with pause():
             load(tensors.items())
             _tensors.await_gpus(self._buffers.values())
+        if torn:
+            self._weights.reset()
         self._weights.publish(wanted.label, derived_from=wanted.selector)
         self._weights.await_published()
         logger.info("loaded %s by name, and offer it as %s", wanted.label, self._form)
