@@ -88,27 +88,38 @@ TEST(ControllerTest, FindsTheServerAtAnotherAddress) {
   EXPECT_OK(controller->List(testing::kPatience));
 }
 
-// Knows a version, and nothing of ClaimForm.
+// Has version 1, which group "first" holds in form "engine", and knows nothing of ClaimForm.
 class EarlierServer final : public pb::ReferenceServer::Service {
  public:
   grpc::Status WaitVersion(grpc::ServerContext*, const pb::WaitVersionRequest*,
                            pb::ResolveResponse* response) override {
-    *response->mutable_version() =
-        ToProto(VersionInfo{VersionSequence::Of(Epoch(7), 1), VersionLabel::FromStep(1)});
+    *response->mutable_version() = ToProto(version_);
     return grpc::Status::OK;
   }
+  grpc::Status List(grpc::ServerContext*, const pb::ListRequest*, pb::Catalog* response) override {
+    const CatalogVersion version{.info = version_,
+                                 .replicas = {{.group = "first", .form = "engine"}}};
+    *response = ToProto(Catalog{.models = {{.key = {"r1", "m"}, .versions = {version}}}});
+    return grpc::Status::OK;
+  }
+
+ private:
+  const VersionInfo version_{VersionSequence::Of(Epoch(7), 1), VersionLabel::FromStep(1)};
 };
 
-TEST(ControllerTest, AServerOfAnEarlierReleaseHasEachMakeAForm) {
+TEST(ControllerTest, AServerOfAnEarlierReleaseHasEachMakeAFormThatNobodyHas) {
   EarlierServer earlier;
   const OtherServer server(&earlier);
   ASSERT_OK_AND_ASSIGN(
       auto controller,
       Controller::Connect({.server = server.address(), .run = "r1", .model = "m"}));
-  ASSERT_OK_AND_ASSIGN(const AwaitedForm awaited,
+  ASSERT_OK_AND_ASSIGN(const AwaitedForm missing,
+                       ControllerOfTest::AwaitForm(*controller, "other", "rollout-1"));
+  EXPECT_TRUE(missing.make);
+  EXPECT_EQ(missing.version.label.text(), "1");
+  ASSERT_OK_AND_ASSIGN(const AwaitedForm there,
                        ControllerOfTest::AwaitForm(*controller, "engine", "rollout-1"));
-  EXPECT_TRUE(awaited.make);
-  EXPECT_EQ(awaited.version.label.text(), "1");
+  EXPECT_FALSE(there.make);
 }
 
 }  // namespace

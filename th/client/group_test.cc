@@ -209,7 +209,7 @@ class DerivedFormTest : public ::testing::Test {
   }
 
   // A claim lasts half of kPatience, so that none ends by itself within this.
-  static constexpr absl::Duration kBelowTheClaim = kPatience / 10;
+  static constexpr absl::Duration kBelowTheClaim = absl::Seconds(5);
 
   TestServer server_;
   TestShard source_, target_, fused_shard_{40'000};
