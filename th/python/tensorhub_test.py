@@ -29,6 +29,7 @@ import tensorhub  # noqa: E402
 from server_test_case import ServerTestCase  # noqa: E402
 from tensorhub import _arguments, _handle, _operation, _progress, _server, _tensors  # noqa: E402
 
+PACKAGES = os.path.dirname(os.path.dirname(tensorhub.__file__))  # where processes of the tests find it, installed or not
 MOVES = int(os.environ.get("TENSORHUB_TEST_MOVES", 1000))  # of the test for leaks
 HOUR = 3600.0  # of calls that only an interruption ends
 INTERRUPTED_WITHIN = 0.2  # seconds
@@ -378,7 +379,7 @@ class VerbsTest(HubTest):
             code = ("import tensorhub; print(tensorhub.store.get_state_dict('key', server=%r, framework='bytes'))"
                     % self.server.address)
             out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True,
-                                 env=dict(os.environ, PYTHONPATH=os.path.dirname(os.path.abspath(__file__)))).stdout
+                                 env=dict(os.environ, PYTHONPATH=PACKAGES)).stdout
         self.assertEqual(out.strip(), "{'a': bytearray(b'12'), 'b': bytearray(b'3')}")
 
 
@@ -595,7 +596,7 @@ class WrongInputTest(HubTest):
     def test_another_abi_is_refused_at_the_import(self):
         with tempfile.TemporaryDirectory() as folder:
             code = "import tensorhub"
-            env = dict(os.environ, PYTHONPATH=os.path.dirname(os.path.abspath(__file__)))
+            env = dict(os.environ, PYTHONPATH=PACKAGES)
             for path, word in ((os.path.join(folder, "none.so"), "cannot be loaded"), ("libc.so.6", "no libtensorhub.so"),
                                (os.path.abspath(OTHER_ABI), "ABI version 99, this package needs 1")):
                 env["TENSORHUB_LIBRARY"] = path
@@ -904,14 +905,14 @@ with tensorhub.serve() as server:
         print("joined")
 """
         out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, start_new_session=True,
-                             env=dict(os.environ, PYTHONPATH=os.path.dirname(os.path.abspath(__file__))))
+                             env=dict(os.environ, PYTHONPATH=PACKAGES))
         self.assertEqual((out.returncode, out.stdout), (0, "joined\n"), out.stderr)
 
     def test_a_server_ends_with_its_process(self):
         code = "import os, signal, tensorhub; s = tensorhub.serve(); os.kill(os.getpid(), signal.SIGKILL)"
         # Ends once the server has, too, as it inherits stderr.
         out = subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE, timeout=60,
-                             env=dict(os.environ, PYTHONPATH=os.path.dirname(os.path.abspath(__file__))))
+                             env=dict(os.environ, PYTHONPATH=PACKAGES))
         self.assertEqual(out.returncode, -signal.SIGKILL, out.stderr)
 
 
