@@ -848,7 +848,8 @@ class LifetimeTest(HubTest):
         for version in range(202, 202 + MOVES):
             move(version)
         after = cost()
-        self.assertLess(after[0] - resident, 4 << 20)
+        if "libasan" not in os.environ.get("LD_PRELOAD", ""):  # which keeps what was freed
+            self.assertLess(after[0] - resident, 4 << 20)
         self.assertLess(after[1] - descriptors, 20)  # a connection may just be open; a leak is one a move
 
     def test_eighteen_thousand_tensors_register_quickly(self):
