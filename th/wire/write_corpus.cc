@@ -50,7 +50,8 @@ void WriteAll(const std::string& folder) {
         ToProto(ClaimFormQuery{
             hello, {key, generator.MakeSelector(), "engine", "rollout-1", absl::Seconds(60)}}));
   Write(folder, "form-choice", 13,
-        ToProto(FormChoice{generator.MakeVersion(), FormMaker::kAnother, "rollout-2"}));
+        ToProto(FormChoice{VersionInfo{VersionSequence(3), VersionLabel::FromStep(7)},
+                           FormMaker::kAnother, "rollout-2"}));
 }
 
 }  // namespace
