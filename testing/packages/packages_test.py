@@ -94,6 +94,11 @@ class ReleaseTestCase(unittest.TestCase):
         self.do("apt-get", "-qq", "-o", "Acquire::Check-Valid-Until=false", "update", timeout=INSTALL_S)
         self.do("apt-get", "-qq", "-y", "--no-install-recommends", "install", *packages, timeout=INSTALL_S)
 
+    def unpack(self) -> str:
+        """The folder of the tarball, unpacked."""
+        self.do("tar", "-xzf", "/given/" + TARBALL.name, "-C", "/opt")
+        return "/opt/" + next((self.root / "opt").iterdir()).name
+
     def check_programs(self, folder: str) -> None:
         for program in ("th", "tensorhub_server", "tensorhub_worker"):
             self.assertRegex(self.do(folder + "/" + program, "--version"), "^%s " % program)
@@ -123,8 +128,7 @@ class InstalledTests:
         self.check_programs("/usr/bin")
 
     def test_the_tarball(self):
-        self.do("tar", "-xzf", "/given/" + TARBALL.name, "-C", "/opt")
-        self.check_programs("/opt/%s/bin" % next((self.root / "opt").iterdir()).name)
+        self.check_programs(self.unpack() + "/bin")
 
     def test_the_wheel(self):
         self.install("python3", "python3-venv")
@@ -146,8 +150,7 @@ class InstalledTests:
 
     def test_a_c_program_with_cmake(self):
         self.install("gcc", "libc6-dev", "cmake", "make")
-        self.do("tar", "-xzf", "/given/" + TARBALL.name, "-C", "/opt")
-        prefix = "/opt/" + next((self.root / "opt").iterdir()).name
+        prefix = self.unpack()
         (self.root / "given/CMakeLists.txt").write_text(CMAKE_PROJECT)
         self.do("cmake", "-S", "/given", "-B", "/built", "-DCMAKE_PREFIX_PATH=" + prefix)
         self.do("cmake", "--build", "/built")
@@ -181,8 +184,7 @@ class BullseyeTest(ReleaseTestCase):
         self.assertIn("libc6 (>= 2.34)", self.do("dpkg", "-i", "/given/" + DEB.name, status=1))
 
     def test_the_programs_name_the_glibc_that_is_needed(self):
-        self.do("tar", "-xzf", "/given/" + TARBALL.name, "-C", "/opt")
-        self.assertIn("`GLIBC_2.34' not found", self.do("/opt/%s/bin/th" % next((self.root / "opt").iterdir()).name, status=1))
+        self.assertIn("`GLIBC_2.34' not found", self.do(self.unpack() + "/bin/th", status=1))
 
     def test_pip_refuses_the_wheel(self):
         self.install("python3", "python3-venv")

@@ -42,7 +42,7 @@ constexpr absl::Duration kBetweenAttempts = absl::Milliseconds(100);
 // For a command, or a wait whose time is the server's to keep.
 constexpr absl::Duration kCommandTimeout = absl::Seconds(30);
 constexpr absl::Duration kWaitGrace = absl::Seconds(2);
-// Between two looks at who has applied a version; each is twice the one before.
+// Between two such questions; each pause is twice the one before.
 constexpr absl::Duration kFirstLook = absl::Milliseconds(50);
 constexpr absl::Duration kLongestLook = absl::Seconds(1);
 
@@ -66,6 +66,21 @@ using Method = void (Stub::async::*)(grpc::ClientContext*, const Request*, Respo
 constexpr absl::Duration kCancelInterval = absl::Milliseconds(50);
 // A server that was reached before has so long to answer before it is looked for elsewhere.
 constexpr absl::Duration kMoveOnAfter = absl::Seconds(1);
+
+// The pauses between the questions of a call that asks until something has happened.
+class Pauses {
+ public:
+  // Returns after the next one, or at `deadline`. CANCELLED, saying `what` becomes of it.
+  absl::Status Await(absl::Time deadline, absl::string_view what) {
+    (void)never_.WaitUnlessCancelled(std::min(next_, deadline - MonotonicNow()));
+    next_ = std::min(2 * next_, kLongestLook);
+    return CheckNotCancelled(what);
+  }
+
+ private:
+  const Signal never_;
+  absl::Duration next_ = kFirstLook;
+};
 
 // The connection to one server.
 struct Link {
@@ -139,6 +154,7 @@ struct Controller::Impl {
   absl::StatusOr<Response> Ask(Method<Request, Response> method, const Request& request,
                                absl::Duration timeout);
   absl::StatusOr<VersionInfo> Run(Command command, std::string idempotency_key);
+  absl::StatusOr<Catalog> List(absl::Duration timeout);
   // The server's choice of who is to make the form. One of an earlier release makes none: then the
   // group that asks, where nobody is listed with the form.
   absl::StatusOr<FormChoice> Choose(const FormQuery& query, absl::Duration timeout);
@@ -254,6 +270,14 @@ absl::StatusOr<VersionInfo> Controller::Impl::Run(Command command, std::string i
   return std::move(finished.version);
 }
 
+absl::StatusOr<Catalog> Controller::Impl::List(absl::Duration timeout) {
+  const ListQuery query{Hello(), options.run, options.model, false};
+  TH_ASSIGN_OR_RETURN(
+      const pb::Catalog response,
+      (Ask<pb::ListRequest, pb::Catalog>(&Stub::async::List, ToProto(query), timeout)));
+  return FromProto(response);
+}
+
 absl::StatusOr<FormChoice> Controller::Impl::Choose(const FormQuery& query,
                                                     absl::Duration timeout) {
   const absl::StatusOr<pb::ClaimFormResponse> response =
@@ -261,10 +285,7 @@ absl::StatusOr<FormChoice> Controller::Impl::Choose(const FormQuery& query,
           &Stub::async::ClaimForm, ToProto(ClaimFormQuery{Hello(), query}), timeout);
   if (response.ok()) return FromProto(*response);
   if (!absl::IsUnimplemented(response.status())) return response.status();
-  const ListQuery list{Hello(), query.key.run, query.key.model, false};
-  TH_ASSIGN_OR_RETURN(const pb::Catalog listed, (Ask<pb::ListRequest, pb::Catalog>(
-                                                    &Stub::async::List, ToProto(list), timeout)));
-  TH_ASSIGN_OR_RETURN(const Catalog catalog, FromProto(listed));
+  TH_ASSIGN_OR_RETURN(const Catalog catalog, List(timeout));
   const VersionSequence sequence = std::get<VersionSequence>(query.selector);
   const bool offered = IsListed(catalog, query, sequence);
   return FormChoice{{.sequence = sequence}, offered ? FormMaker::kNobody : FormMaker::kAsker};
@@ -307,13 +328,7 @@ absl::StatusOr<std::unique_ptr<Controller>> Controller::Connect(Options options)
                                              absl::FormatDuration(timeout), ": ", why));
 }
 
-absl::StatusOr<Catalog> Controller::List(absl::Duration timeout) {
-  const ListQuery query{Hello(), impl_->options.run, impl_->options.model, false};
-  TH_ASSIGN_OR_RETURN(
-      const pb::Catalog response,
-      (impl_->Ask<pb::ListRequest, pb::Catalog>(&Stub::async::List, ToProto(query), timeout)));
-  return FromProto(response);
-}
+absl::StatusOr<Catalog> Controller::List(absl::Duration timeout) { return impl_->List(timeout); }
 
 absl::StatusOr<RecentEvents> Controller::Events(uint64_t after, EventId id,
                                                 absl::Duration timeout) {
@@ -356,8 +371,7 @@ absl::StatusOr<AppliedResult> Controller::WaitApplied(VersionSelector version,
   if (groups.empty()) return absl::InvalidArgumentError("no group is named to wait for");
   const absl::Time deadline = MonotonicNow() + timeout;
   TH_ASSIGN_OR_RETURN(const VersionInfo found, WaitFor(std::move(version), timeout));
-  const Signal never;
-  for (absl::Duration pause = kFirstLook;; pause = std::min(2 * pause, kLongestLook)) {
+  for (Pauses pauses;;) {
     // A look that began in time has some to end.
     const absl::StatusOr<Catalog> catalog = List(LeftUntil(deadline) + kWaitGrace);
     const bool is_over = MonotonicNow() >= deadline;
@@ -367,8 +381,7 @@ absl::StatusOr<AppliedResult> Controller::WaitApplied(VersionSelector version,
           FindApplied(FindModel(*catalog, impl_->key()), catalog->recovering, found, groups);
       if (result.all() || is_over) return result;
     }
-    (void)never.WaitUnlessCancelled(std::min(pause, deadline - MonotonicNow()));
-    TH_RETURN_IF_ERROR(CheckNotCancelled("the groups go on"));
+    TH_RETURN_IF_ERROR(pauses.Await(deadline, "the groups go on"));
   }
 }
 
@@ -377,8 +390,7 @@ absl::StatusOr<AwaitedForm> Controller::AwaitForm(VersionSelector version, const
                                                   absl::Duration timeout) {
   const absl::Time deadline = MonotonicNow() + timeout;
   TH_ASSIGN_OR_RETURN(VersionInfo found, WaitFor(version, timeout));
-  const Signal never;
-  for (absl::Duration pause = kFirstLook;; pause = std::min(2 * pause, kLongestLook)) {
+  for (Pauses pauses;;) {
     const absl::Duration left = LeftUntil(deadline);
     // Whoever waits for this group has the other half for making the form itself.
     const absl::StatusOr<FormChoice> choice =
@@ -398,8 +410,7 @@ absl::StatusOr<AwaitedForm> Controller::AwaitForm(VersionSelector version, const
     } else if (!choice.ok() && (is_over || !MayPass(choice.status()))) {
       return choice.status();
     }
-    (void)never.WaitUnlessCancelled(std::min(pause, deadline - MonotonicNow()));
-    TH_RETURN_IF_ERROR(CheckNotCancelled("the group that makes the form goes on"));
+    TH_RETURN_IF_ERROR(pauses.Await(deadline, "the group that makes the form goes on"));
   }
 }
 

@@ -4,20 +4,16 @@
 #include <fstream>
 #include <optional>
 #include <system_error>
-#include <thread>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "th/client/cancel_hook.h"
 #include "th/client/data_address.h"
-#include "th/client/task_loop.h"
 #include "th/status/status_macros.h"
 #include "th/transfer/monotonic_clock.h"
 
@@ -73,31 +69,14 @@ absl::StatusOr<ServerList> ServerList::Parse(absl::string_view text) {
   return list;
 }
 
-// Shared by the list and the thread that reads: whichever ends last.
-struct ServerList::Reading {
-  absl::Mutex mu;
-  std::optional<absl::StatusOr<std::vector<std::string>>> servers ABSL_GUARDED_BY(mu);
-};
-
 void ServerList::ReadAgain(absl::Duration patience) {
   if (file_.empty()) return;
-  if (reading_ == nullptr) {
-    reading_ = std::make_shared<Reading>();
-    const SignalsBlocked blocked;  // the host's signals are not handled on this thread
-    std::thread([reading = reading_, path = file_] {
-      absl::StatusOr<std::vector<std::string>> servers = ReadAddresses(path);
-      absl::MutexLock lock(&reading->mu);
-      reading->servers = std::move(servers);
-    }).detach();
-  }
-  const std::shared_ptr<Reading> reading = reading_;
-  absl::MutexLock lock(&reading->mu);
-  const auto is_read = [&]() ABSL_SHARED_LOCKS_REQUIRED(reading->mu) {
-    return reading->servers.has_value();
-  };
-  if (!reading->mu.AwaitWithTimeout(absl::Condition(&is_read), patience)) return;
+  if (reading_ == nullptr)
+    reading_ = Reading::Start([path = file_] { return ReadAddresses(path); });
+  std::optional<absl::StatusOr<std::vector<std::string>>> read = reading_->AwaitFor(patience);
+  if (!read.has_value()) return;
   reading_.reset();
-  absl::StatusOr<std::vector<std::string>> servers = *std::move(reading->servers);
+  absl::StatusOr<std::vector<std::string>> servers = *std::move(read);
   if (!servers.ok() || *servers == servers_) return;
   servers_ = *std::move(servers);
   current_ = servers_.front();

@@ -20,6 +20,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "th/client/detached_call.h"
 
 namespace th {
 
@@ -58,12 +59,12 @@ class ServerList {
   // after all others. A redirect that is no address counts as no answer.
   void MoveAfter(const StreamOutcome& outcome);
   // Takes the addresses of the file where it holds others now, from the first one on. A file that
-  // cannot be read changes nothing. The disk is read on a thread of its own, for
+  // cannot be read changes nothing. The disk is read on a thread of its own, and awaited for
   // `patience` at most: a file server that hangs holds up nobody who uses the list.
   void ReadAgain(absl::Duration patience = kServerFilePatience);
 
  private:
-  struct Reading;
+  using Reading = DetachedCall<absl::StatusOr<std::vector<std::string>>>;
 
   explicit ServerList(std::vector<std::string> servers)
       : servers_(std::move(servers)), current_(servers_.front()) {}

@@ -100,6 +100,16 @@ absl::StatusOr<FoundShard> OnlyShard(const RegistryState& state, const ShardQuer
   return FoundShard{.layout = only->key.layout};
 }
 
+bool IsOffered(const Version& version, const std::string& form) {
+  bool is_known = false;
+  for (auto shard = version.shards.lower_bound(ShardKey{form, Digest()});
+       shard != version.shards.end() && shard->first.form == form; ++shard) {
+    if (!IsCompletable(shard->second)) return false;
+    is_known = true;
+  }
+  return is_known;
+}
+
 }  // namespace
 
 absl::StatusOr<FoundShard> FindShard(const RegistryState& state, const ShardQuery& query) {
@@ -114,13 +124,7 @@ absl::StatusOr<FoundForm> FindForm(const RegistryState& state, const FormQuery& 
   const auto found = FindPublished(state, query.key, query.selector);
   if (!found.ok()) return found.status();
   const Version& version = **found;
-  uint32_t shards = 0, completable = 0;
-  for (auto shard = version.shards.lower_bound(ShardKey{query.form, Digest()});
-       shard != version.shards.end() && shard->first.form == query.form; ++shard) {
-    ++shards;
-    completable += IsCompletable(shard->second) ? 1 : 0;
-  }
-  const bool offered = shards > 0 && completable == shards;
+  const bool offered = IsOffered(version, query.form);
   if (!offered && version.from_earlier_epoch && state.adopting) return TryAgain();
   if (!HasGroup(state, query.key, query.group)) {
     if (state.adopting) return TryAgain();

@@ -15,18 +15,17 @@ std::string FormClaims::Choose(
   if (found != claims_.end() && found->second.group != group && is_live(form, found->second)) {
     return found->second.group;
   }
+  // The form is free, and the group makes none of its other versions any more.
   std::erase_if(claims_, [&](const auto& entry) {
     const auto& [of, made] = entry;
-    return of.key == form.key && of.form == form.form && made.group == group;
+    return of.key == form.key && of.form == form.form &&
+           (of.version == form.version || made.group == group);
   });
-  if (claim <= absl::ZeroDuration()) {
-    claims_.erase(form);
-    return group;
-  }
-  if (claims_.size() >= kMaxFormClaims && !claims_.contains(form)) {
+  if (claim <= absl::ZeroDuration()) return group;
+  if (claims_.size() >= kMaxFormClaims) {
     std::erase_if(claims_, [&](const auto& entry) { return !is_live(entry.first, entry.second); });
   }
-  if (claims_.size() < kMaxFormClaims || claims_.contains(form)) {
+  if (claims_.size() < kMaxFormClaims) {
     claims_[form] = {group, now + std::min(claim, kLongestFormClaim)};
   }
   return group;

@@ -2,8 +2,8 @@
 // that are told of a version at the same moment do not each load it by name.
 //
 //   FormClaims claims;
-//   claims.Choose(form, "rollout-1", now + absl::Minutes(5), now, has_rank);   // "rollout-1"
-//   claims.Choose(form, "rollout-2", now + absl::Minutes(5), now, has_rank);   // "rollout-1" still
+//   claims.Choose(form, "rollout-1", absl::Minutes(5), now, has_rank);   // "rollout-1"
+//   claims.Choose(form, "rollout-2", absl::Minutes(5), now, has_rank);   // "rollout-1" still
 //
 // Nothing rests on a claim but time: a server that restarts has forgotten them, and two groups that
 // make the same form publish it twice. Pure; not thread-safe: the registry's loop owns it.

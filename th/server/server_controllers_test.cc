@@ -213,8 +213,7 @@ TEST_F(ServerTest, OneGroupAtATimeMakesAFormThatNobodyOffers) {
   ASSERT_OK_AND_ASSIGN(const auto second, choose("engine", "trainer"));
   EXPECT_EQ(second.maker(), pb::FORM_MAKER_ANOTHER);
   EXPECT_EQ(second.group(), "rollout");
-  rollout
-      .Cancel();  // its membership outlives its stream by the lease; a leave would end it at once
+  rollout.Cancel();  // its membership outlives its stream by the lease
   ASSERT_OK_AND_ASSIGN(const auto still, choose("engine", "trainer"));
   EXPECT_EQ(still.maker(), pb::FORM_MAKER_ANOTHER);
 }

@@ -41,8 +41,7 @@ struct FollowerOptions {
   // Receives beside what it serves, under client.staging_limit_bytes, and moves it in then.
   bool stage = false;
   WhenSeeding when_seeding = WhenSeeding::kWait;
-  absl::Duration
-      preempt_grace;  // at a stop it gives so much notice (Preempt); zero: leaves at once
+  absl::Duration preempt_grace;  // the notice that it gives at a stop; zero: it leaves at once
 };
 
 struct FollowedVersion {

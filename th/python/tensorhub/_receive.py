@@ -129,22 +129,14 @@ class Receive:
     def slices(self) -> Iterator[Slice]:
         """The slices as they lie in the library's memory, in place of whole tensors: no byte is copied."""
         try:
-            while True:
-                found = self._next_slice()
-                if found is None:
-                    break
-                yield found
+            yield from iter(self._next_slice, None)
         finally:
             self.close()
 
     def parts(self) -> Iterator[Tuple[Slice, Any]]:
         """Each tensor with its last slice, which says where in the whole it lies."""
         try:
-            while True:
-                found = self._next_part()
-                if found is None:
-                    break
-                yield found
+            yield from iter(self._next_part, None)
         finally:
             self.close()
 

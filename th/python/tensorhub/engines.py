@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import logging
 import math
 import time
+import uuid
 from typing import Any, Callable, ContextManager, Iterable, Mapping, Optional, Sequence, Tuple
 
 from . import _hub, _receive, _tensors
@@ -130,7 +132,6 @@ class EngineWeights:
         by then, `undefined` is true. A loader that fails leaves the buffers as it left them, and they are offered to nobody.
         """
         end = time.monotonic() + timeout
-
         while True:
             awaited = self._hub.await_form(version, self._form, _left(end))
             if awaited.make:
@@ -201,6 +202,12 @@ class PublishedCopies:
     def __init__(self, hub: _hub.Hub):
         self._hub, self._copies = hub, {}
         self._weights: Optional[_hub.Weights] = None
+        # A process that was started anew counts from 1 again, and has other weights.
+        self._start, self._steps = uuid.uuid4().hex[:8], itertools.count(1)
+
+    def publish_next(self, tensors: Iterable[Tuple[str, Any]]) -> _hub.VersionInfo:
+        """As publish, under a label that no other process gives: the number of the call, and what is the process's own."""
+        return self.publish("%d-%s" % (next(self._steps), self._start), tensors)
 
     def publish(self, version: Version, tensors: Iterable[Tuple[str, Any]]) -> _hub.VersionInfo:
         """Takes (name, tensor) pairs, the same ones each time; the tensors are the caller's again once this returns."""

@@ -8,7 +8,6 @@ takes the weights from the first.
 """
 from __future__ import annotations
 
-import uuid
 from typing import Any, Iterable, Optional, Sequence, Tuple
 
 from .. import _hub
@@ -25,8 +24,6 @@ class TensorHubWeightTransfer:
         self._clients, self._timeout, self._group = list(clients), timeout, group
         self._place = {"server": server, "run": run, "model": model}
         self._hub: Optional[_hub.Hub] = None
-        self._step = 0
-        self._start = uuid.uuid4().hex[:8]
 
     def init_weight_transfer(self) -> None:
         self._hub = _hub.join(**self._place, group=self._group)
@@ -41,9 +38,7 @@ class TensorHubWeightTransfer:
 
     def send_weights(self, iterator: Iterable[Tuple[str, Any]]) -> None:
         """Publishes the tensors, then lets each server take them: all of them, or an exception names the server."""
-        self._step += 1
-        # A process that was started anew counts from 1 again, and has other weights.
-        version = self._copies.publish("%d-%s" % (self._step, self._start), iterator)
+        version = self._copies.publish_next(iterator)
         for client in self._clients:
             client.start_weight_update(timeout=_CONTROL_SECONDS)
             client.update_weights({"version": version.selector, "timeout": self._timeout}, timeout=self._timeout)

@@ -10,7 +10,6 @@ Rank 0, which has whole tensors, sends; the others take part in gathering them:
 from __future__ import annotations
 
 import dataclasses
-import uuid
 from typing import ClassVar
 
 from vllm.distributed.weight_transfer.base import TrainerInitInfo, TrainerWeightTransferEngine
@@ -31,7 +30,6 @@ class TensorHubTrainerInitInfo(TrainerInitInfo):
 class TensorHubTrainerEngine(TrainerWeightTransferEngine[TensorHubTrainerInitInfo]):
     """Rank 0 publishes whole tensors out of an arena of its own, until the next ones are sent."""
     init_info_cls = TensorHubTrainerInitInfo
-    step = 0
 
     @classmethod
     def trainer_init(cls, init_info, *, client, source=None):
@@ -42,7 +40,6 @@ class TensorHubTrainerEngine(TrainerWeightTransferEngine[TensorHubTrainerInitInf
             place = {"server": init_info.server, "run": init_info.run, "model": init_info.model}
             self._hub = _hub.join(**place, group=init_info.group)
             self._copies = PublishedCopies(self._hub)
-            self._start = uuid.uuid4().hex[:8]
             client.init_weight_transfer_engine({**place, "source_group": init_info.group})
         return self
 
@@ -52,9 +49,7 @@ class TensorHubTrainerEngine(TrainerWeightTransferEngine[TensorHubTrainerInitInf
             for _ in whole:
                 pass
             return
-        self.step += 1
-        # A process that was started anew counts from 1 again, and has other weights.
-        version = self._copies.publish("%d-%s" % (self.step, self._start), whole)
+        version = self._copies.publish_next(whole)
         self.client.start_weight_update()
         self.client.update_weights({"version": version.selector})
         self.client.finish_weight_update()
