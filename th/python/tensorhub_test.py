@@ -85,6 +85,13 @@ class Replicate:
     """As torch's placement of this name."""
 
 
+class _StridedShard:
+    """As torch's placement of this name, which FSDP makes over tensor parallelism."""
+
+    def __init__(self, dim, split_factor):
+        self.dim, self.split_factor = dim, split_factor
+
+
 class FakeDLPack:
     """An array that speaks DLPack alone."""
 
@@ -499,11 +506,18 @@ class WrongInputTest(HubTest):
         self.assertEqual(begin((Shard(-1), Shard(0)), (2, 3), (1, 2), (2, 3)), (8, 3))
         self.assertEqual(begin((Replicate(), Shard(0)), (2, 4), (1, 3), (1, 6)), (9, 0))
         self.assertEqual(begin((Shard(0),), (8,), (7,), (0, 6)), (10, 0))  # ten rows over eight ranks: the last has none
+        # Ten rows over two ranks of tensor parallelism, and each one's five over three of FSDP.
+        found = [begin((_StridedShard(0, 2), Shard(0)), (3, 2), (i, j), (1 if i == 2 else 2, 6)) for j in range(2) for i in range(3)]
+        self.assertEqual(found, [(0, 0), (2, 0), (4, 0), (5, 0), (7, 0), (9, 0)])
+        self.assertEqual(begin((Shard(0), Shard(1)), (2, 3), (1, 2), (5, 2)), (5, 4))
+        for placements in (_StridedShard(0, 2), Shard(1)), (Shard(0), _StridedShard(0, 2)), (_StridedShard(0, 4), Shard(0)):
+            with self.assertRaisesRegex(ValueError, "'w'.*redistribute"):
+                begin(placements, (2, 2), (0, 0), (5, 3))
         with self.assertRaisesRegex(ValueError, "'w'.*redistribute"):
             begin((Shard(0),), (2,), (0,), (7, 6))
         with self.assertRaisesRegex(ValueError, "no part of its device mesh"):
             begin((Shard(0),), (2,), None, (5, 6))
-        with self.assertRaisesRegex(ValueError, "only Shard and Replicate"):
+        with self.assertRaisesRegex(ValueError, "only Shard, Replicate and FSDP"):
             begin((object(),), (2,), (0,), (5, 6))
 
     def test_dlpack_is_taken_by_its_types(self):

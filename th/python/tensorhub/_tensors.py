@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import math
 import sys
 from typing import Any, Callable, Iterable, Mapping, Optional, Sequence
 
@@ -110,24 +111,39 @@ def _known(name: str, dtype: Optional[str], given: Any) -> str:
     return dtype
 
 
+def _shards(name: str, value: Any) -> list:
+    """Of a torch DTensor: (dimension, dimension of the mesh) of each division, in the order in which they divide it.
+
+    That is from the left, but FSDP, which divides what each rank of tensor parallelism has, calls its own part, left of theirs,
+    _StridedShard.
+    """
+    kinds = [type(placement).__name__ for placement in value.placements]
+    found = [(placement.dim % len(value.shape), i) for i, placement in enumerate(value.placements) if kinds[i] == "Shard"]
+    for i, placement in enumerate(value.placements):
+        if kinds[i] != "_StridedShard":
+            continue
+        dimension = placement.dim % len(value.shape)
+        divided_before = math.prod(value.device_mesh.size(j) for of, j in found if of == dimension and j > i)
+        if placement.split_factor != divided_before:
+            kinds[i] = "interleaved"
+        found.append((dimension, i))
+    if not set(kinds) <= {"Shard", "_StridedShard", "Replicate"}:
+        raise ValueError("tensor %r is placed as %s: only Shard, Replicate and FSDP over tensor parallelism are plain parts of a "
+                         "tensor; redistribute it first" % (name, tuple(value.placements)))
+    return found
+
+
 def _begin_of_dtensor(name: str, value: Any, local_shape: tuple) -> tuple:
     """Where this rank's part of a torch DTensor begins in the whole.
 
     Along a dimension that is sharded over n ranks each has ceil(size / n) rows, the last ones what is left; shards of one
-    dimension over several dimensions of the mesh divide each other's, from the left.
+    dimension over several dimensions of the mesh divide each other's.
     """
-    kinds = {type(placement).__name__ for placement in value.placements}
-    if not kinds <= {"Shard", "Replicate"}:
-        raise ValueError("tensor %r is placed as %s: only Shard and Replicate are plain parts of a tensor; redistribute it "
-                         "first" % (name, tuple(value.placements)))
-    coordinate = value.device_mesh.get_coordinate()
+    shards, coordinate = _shards(name, value), value.device_mesh.get_coordinate()
     if coordinate is None:
         raise ValueError("tensor %r: this process is no part of its device mesh, and has no shard of it" % name)
     shape, begin = list(value.shape), [0] * len(value.shape)
-    for dimension_of_mesh, placement in enumerate(value.placements):
-        if type(placement).__name__ != "Shard":
-            continue
-        dimension = placement.dim % len(shape)
+    for dimension, dimension_of_mesh in shards:
         rows = -(-shape[dimension] // value.device_mesh.size(dimension_of_mesh))
         skipped = min(rows * coordinate[dimension_of_mesh], shape[dimension])
         begin[dimension] += skipped
