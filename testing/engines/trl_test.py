@@ -3,7 +3,7 @@ import inspect
 import unittest
 
 from fleet import FleetTest, Trained
-from vllm_test import FakeWorker
+from vllm_worker import worker_of_fused
 
 from tensorhub.adapters import trl as adapter
 from trl.experimental.async_grpo.vllm_client import VLLMClient
@@ -14,7 +14,7 @@ class FakeServer(VLLMClient):
     """TRL's client, whose requests reach a worker of this process in the place of HTTP."""
 
     def __init__(self):
-        self.worker, self.said = FakeWorker(), []
+        self.worker, self.said = worker_of_fused(), []
 
     def wait_for_server_ready(self, *_, **__):
         self.said.append("ready")

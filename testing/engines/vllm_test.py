@@ -1,21 +1,13 @@
 """tensorhub.adapters.vllm against vLLM's own factories, worker and layerwise reload."""
-import types
 import unittest
 
-from fleet import FleetTest, Fused, Trained, torch
-from vllm_worker import WEIGHT_TRANSFER, FakeWorker  # before vLLM: it sets the device
+from fleet import FleetTest, Trained
+from vllm_worker import worker_of_fused  # before vLLM: it sets the device
 
 import tensorhub
 from tensorhub.adapters import vllm_trainer
-from vllm.config import DeviceConfig, VllmConfig
 from vllm.distributed.weight_transfer.base import ModuleSource
 from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
-
-
-def worker_of_fused():
-    config = VllmConfig(device_config=DeviceConfig("cpu"), weight_transfer_config=WEIGHT_TRANSFER)
-    config.model_config = types.SimpleNamespace(dtype=torch.float32, quantization=None)
-    return FakeWorker(config, Fused())
 
 
 class Client:

@@ -5,8 +5,9 @@ os.environ["VLLM_TARGET_DEVICE"] = "cpu"
 
 import types  # noqa: E402
 
-import torch  # noqa: E402
+from fleet import Fused, torch  # noqa: E402
 from tensorhub.adapters import vllm as adapter  # noqa: E402
+from vllm.config import DeviceConfig, VllmConfig  # noqa: E402
 from vllm.config.weight_transfer import WeightTransferConfig  # noqa: E402
 from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory  # noqa: E402
 from vllm.model_executor.model_loader.reload import record_metadata_for_reloading  # noqa: E402
@@ -38,3 +39,10 @@ class FakeWorker:
 
     def get_draft_model(self):
         return None
+
+
+def worker_of_fused():
+    """One that serves the model `fleet.Fused`."""
+    config = VllmConfig(device_config=DeviceConfig("cpu"), weight_transfer_config=WEIGHT_TRANSFER)
+    config.model_config = types.SimpleNamespace(dtype=torch.float32, quantization=None)
+    return FakeWorker(config, Fused())
