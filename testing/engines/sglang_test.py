@@ -1,5 +1,6 @@
 """tensorhub.adapters.sglang against SGLang's WeightUpdater."""
 import os
+import sys
 import types
 import unittest
 from unittest import mock
@@ -8,7 +9,9 @@ from fleet import FleetTest, Fused, Trained, torch
 
 import tensorhub
 from sglang.srt.model_executor.model_runner_components import weight_updater
+from sglang.srt.plugins.hook_registry import HookRegistry
 from tensorhub.adapters import sglang as adapter
+from tensorhub.adapters import sglang_plugin
 
 LOADER = "tensorhub.adapters.sglang.load"
 
@@ -21,7 +24,7 @@ class SglangTest(FleetTest):
         patch.start()
         self.addCleanup(patch.stop)
 
-    def update(self, model, version):
+    def update(self, model, version, load_format=LOADER):
         """By SGLang's own method, but for the questions to a GPU."""
         updater = weight_updater.WeightUpdater(
             tp_rank=0, device="cpu", gpu_id=0, model_config=None, custom_weight_loaders={LOADER}, get_model=lambda: model,
@@ -33,7 +36,7 @@ class SglangTest(FleetTest):
                 mock.patch.object(weight_updater, "_unsupported_derived_weight_cache_error", lambda model: None), \
                 mock.patch.object(weight_updater, "get_parallel", lambda: types.SimpleNamespace(tp_rank=0)), \
                 mock.patch.object(torch, "get_device_module", lambda name: device):
-            return updater.update_weights_from_tensor(adapter.version_tensor(version), load_format=LOADER)
+            return updater.update_weights_from_tensor(adapter.version_tensor(version), load_format=load_format)
 
     def test_the_second_engine_takes_the_first_ones_buffers(self):
         trained, models = Trained(), [Fused(), Fused()]
@@ -49,6 +52,23 @@ class SglangTest(FleetTest):
             self.assertFalse(adapter.last_loaded(models[1]).by_name)
             weights.unpublish(drop_retained=True)
         self.assertEqual([model.loads for model in models], [2, 0])
+
+    def test_the_plug_in_needs_no_flag(self):
+        trained, model = Trained(), Fused()
+        weights = self.join("trainer").register(trained)
+        weights.publish(1)
+        weights.await_published()
+        with self.assertRaisesRegex(NotImplementedError, "load_format=tensorhub"):
+            self.update(model, 1, load_format="tensorhub")
+        sglang_plugin.register()
+        HookRegistry.apply_hooks()
+        with self.assertRaisesRegex(NotImplementedError, "load_format=tensorhub"):
+            self.update(model, 1, load_format="tensorhub")  # only SGLang's scheduler has weights
+        with mock.patch.dict(sys.modules, {"sglang.srt.managers.scheduler": None}):
+            sglang_plugin.register()
+        HookRegistry.apply_hooks()
+        self.assertEqual(self.update(model, 1, load_format="tensorhub"), (True, "Success"))
+        self.assert_holds(model, trained)
 
     def test_other_tensors_are_refused(self):
         with self.assertRaisesRegex(ValueError, "takes one tensor, 'tensorhub.version'"):

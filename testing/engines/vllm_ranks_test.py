@@ -2,6 +2,7 @@
 import contextlib
 import tempfile
 import unittest
+from unittest import mock
 
 from fleet import FleetTest, torch
 from fsdp_test import shards, trainer
@@ -48,52 +49,65 @@ def part_of(wholes, rank):
 
 @contextlib.contextmanager
 def engine(rank, ranks, place):
-    """Updates to the version that is asked for. Answers whether that was by name, from whom, and with the weights."""
+    """Starts with the latest weights. None asks how it came to what it has, another request is the version to update to.
+
+    Answers: whether it was loaded by name, from whom, and the weights.
+    """
     from vllm_worker import WEIGHT_TRANSFER, FakeWorker
-    from vllm.config import DeviceConfig, ModelConfig, ParallelConfig, VllmConfig, set_current_vllm_config
+    from vllm.config import DeviceConfig, LoadConfig, ModelConfig, ParallelConfig, VllmConfig, set_current_vllm_config
     from vllm.distributed import init_distributed_environment, initialize_model_parallel
-    from vllm.model_executor.model_loader.utils import initialize_model
+    from vllm.model_executor.model_loader import get_model
+    source = {**place, "source_group": "trainer", "source_ranks": TRAINER_RANKS}
     with tempfile.TemporaryDirectory() as folder:
         MODEL.save_pretrained(folder)
         config = VllmConfig(model_config=ModelConfig(model=folder, skip_tokenizer_init=True, dtype="float32"),
+                            load_config=LoadConfig(load_format="tensorhub", model_loader_extra_config=source),
                             device_config=DeviceConfig("cpu"), parallel_config=ParallelConfig(tensor_parallel_size=ranks),
                             weight_transfer_config=WEIGHT_TRANSFER)
     config.parallel_config.rank = rank
     with set_current_vllm_config(config):
         init_distributed_environment(ranks, rank, "env://", rank, backend="gloo")
         initialize_model_parallel(ranks, backend="gloo")
-        worker = FakeWorker(config, initialize_model(vllm_config=config))
-        worker.init_weight_transfer_engine({**place, "source_group": "trainer", "source_ranks": TRAINER_RANKS})
+        with mock.patch.object(torch.accelerator, "empty_cache"):  # there is no accelerator
+            worker = FakeWorker(config, get_model(vllm_config=config))
+        worker.init_weight_transfer_engine(source)
 
-        def update(version):
-            worker.start_weight_update()
-            worker.update_weights({"version": version})
-            worker.finish_weight_update()
+        def answer(version):
+            if version is not None:
+                worker.start_weight_update()
+                worker.update_weights({"version": version})
+                worker.finish_weight_update()
             last = worker.weight_transfer_engine.last
             return last.by_name, last.sources, copies(worker.model.named_parameters())
 
-        yield update
+        yield answer
         worker.shutdown_weight_transfer_engine()
 
 
 class VllmRanksTest(FleetTest):
-    def test_each_rank_of_an_engine_gets_its_part_from_the_trainer_or_from_its_like(self):
-        worlds = [Ranks(trainer, TRAINER_RANKS, self.place, shards, Trained),
-                  *(Ranks(engine, ENGINE_RANKS, self.place) for _ in range(2))]
-        for world in worlds:
-            self.addCleanup(world.stop)
-        training, *engines = worlds
-        for step in (1, 2):
-            wholes, *_ = training.ask(step)
-            for i, world in enumerate(engines):
-                for rank, (by_name, sources, held) in enumerate(world.ask(str(step))):
-                    self.assertEqual(by_name, i == 0, (step, rank))
-                    expected = part_of(wholes, rank)
-                    self.assertEqual(set(held), set(expected))
-                    for name, value in held.items():
-                        self.assertTrue(torch.equal(value, expected[name]), (step, i, rank, name))
-                    kinds = {source.split("-")[0].split("/")[0] for source in sources}
-                    self.assertEqual(kinds, {"trainer"} if by_name else {"vllm"})
+    def world(self, *arguments):
+        world = Ranks(*arguments)
+        self.addCleanup(world.stop)
+        return world
+
+    def check(self, answers, wholes):
+        """Each rank has its part of `wholes`. Whether it was by name, by rank."""
+        for rank, (by_name, sources, held) in enumerate(answers):
+            expected = part_of(wholes, rank)
+            self.assertEqual(set(held), set(expected))
+            for name, value in held.items():
+                self.assertTrue(torch.equal(value, expected[name]), (rank, name, value, expected[name]))
+            self.assertEqual({source.split("-")[0].split("/")[0] for source in sources}, {"trainer" if by_name else "vllm"})
+        return [by_name for by_name, *_ in answers]
+
+    def test_each_rank_has_its_part_from_the_trainer_or_from_its_like(self):
+        training = self.world(trainer, TRAINER_RANKS, self.place, shards, Trained)
+        wholes, *_ = training.ask(1)
+        engines = [self.world(engine, ENGINE_RANKS, self.place) for _ in range(2)]
+        started = [self.check(world.ask(None), wholes) for world in engines]
+        self.assertEqual([sorted(ranks) for ranks in zip(*started)], [[False, True]] * ENGINE_RANKS)
+        wholes, *_ = training.ask(2)
+        self.assertEqual([self.check(world.ask("2"), wholes) for world in engines], [[True] * ENGINE_RANKS, [False] * ENGINE_RANKS])
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ class VllmTest(FleetTest):
         with self.assertRaises(tensorhub.DeadlineExceeded):
             worker.update_weights({"version": "step-9", "timeout": 0.2})
         self.assert_holds(worker.model, trained)
-        self.assertEqual(worker.weight_transfer_engine._weights.version.label.split("-")[0], "1")
+        self.assertEqual(worker.weight_transfer_engine.last.version.label.split("-")[0], "1")
 
     def test_a_trainer_that_was_started_anew_sends_its_own_weights(self):
         first, second, worker = Trained(), Trained(), worker_of_fused()

@@ -31,7 +31,6 @@ class FakeWorker:
 
     def __init__(self, vllm_config, model):
         self.vllm_config, self.model, self.rank = vllm_config, model, vllm_config.parallel_config.rank
-        record_metadata_for_reloading(model)
         self._weight_update_active = self._weight_update_is_draft = False
         self.model_runner = types.SimpleNamespace(reset_lora_state=lambda: None)
         self.weight_transfer_engine = WeightTransferEngineFactory.create_engine(
@@ -45,4 +44,6 @@ def worker_of_fused():
     """One that serves the model `fleet.Fused`."""
     config = VllmConfig(device_config=DeviceConfig("cpu"), weight_transfer_config=WEIGHT_TRANSFER)
     config.model_config = types.SimpleNamespace(dtype=torch.float32, quantization=None)
-    return FakeWorker(config, Fused())
+    model = Fused()
+    record_metadata_for_reloading(model)  # as vLLM does for each model that it makes
+    return FakeWorker(config, model)

@@ -29,7 +29,12 @@ Description-Content-Type: text/markdown
 %s"""
 
 # What frameworks load by themselves.
-PLUGINS = "[vllm.general_plugins]\ntensorhub = tensorhub.adapters.vllm:register\n"
+PLUGINS = """[vllm.general_plugins]
+tensorhub = tensorhub.adapters.vllm:register
+
+[sglang.srt.plugins]
+tensorhub = tensorhub.adapters.sglang_plugin:register
+"""
 
 # From a file of the repository a link leads nowhere in the wheel: its text stays.
 RELATIVE_LINK = re.compile(r"\[([^\]]+)\]\((?!https?://)[^)]*\)")

@@ -73,9 +73,10 @@ class WheelTest(unittest.TestCase):
     def test_its_plugins_are_there(self):
         entries = configparser.ConfigParser()
         entries.read_string(self.read(self.info, "entry_points.txt").decode())
-        module, function = entries["vllm.general_plugins"]["tensorhub"].split(":")
-        source = self.read(module.replace(".", "/") + ".py").decode()
-        self.assertIn("\ndef %s()" % function, source)
+        for framework in ("vllm.general_plugins", "sglang.srt.plugins"):
+            module, function = entries[framework]["tensorhub"].split(":")
+            source = self.read(module.replace(".", "/") + ".py").decode()
+            self.assertIn("\ndef %s()" % function, source)
 
     def test_the_demo_runs(self):
         out = self.run_program(os.path.join(self.site, "tensorhub/bin/th"), "demo", "--bytes", "16MiB", "--synthetic", "llm",

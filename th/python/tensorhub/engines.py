@@ -99,13 +99,14 @@ class EngineWeights:
     """The weights of one engine process, in the engine's own buffers. One call at a time.
 
     `buffers` are the engine's torch tensors, by name, as `Hub.register` takes them: contiguous, and never moved. `source_form`,
-    `source_group` and `source_ranks` say what is loaded by name: the trainer's form, and how many ranks hold it in parts.
+    `source_group` and `source_ranks` say what is loaded by name: the trainer's form, and how many ranks hold it in parts. `source`
+    has them as receive_whole takes them; it may be changed between two updates.
     """
 
     def __init__(self, hub: _hub.Hub, buffers: Mapping[str, Any], form: str, *, source_form: str = "hf",
                  source_group: Optional[str] = None, source_ranks: int = 1, limit: Bytes = "256MiB"):
         self._hub, self._form = hub, form
-        self._source = {"form": source_form, "group": source_group, "ranks": source_ranks, "limit": limit}
+        self.source = {"form": source_form, "group": source_group, "ranks": source_ranks, "limit": limit}
         self._buffers = buffers
         self._weights = hub.register(buffers, name="engine", form=form)
 
@@ -163,7 +164,7 @@ class EngineWeights:
         return Loaded(wanted, False, result.bytes_received, [source["name"] for source in result.sources])
 
     def _by_name(self, wanted: _hub.VersionInfo, load: Callable, pause: Callable, end: float) -> Loaded:
-        tensors, bytes_received, sources = receive_whole(self._hub, wanted, timeout=_left(end), **self._source)
+        tensors, bytes_received, sources = receive_whole(self._hub, wanted, timeout=_left(end), **self.source)
         torn = self._weights.undefined
         if not torn and self._weights.version is not None:
             self._weights.unpublish(drop_retained=True)

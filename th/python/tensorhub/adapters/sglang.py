@@ -1,10 +1,11 @@
 """SGLang takes weights over TensorHub, by a custom weight loader (SGLang 0.5).
 
-    python -m sglang.launch_server --custom-weight-loader tensorhub.adapters.sglang.load ...
+A server has TH_SERVER, TH_RUN and TH_MODEL in its environment. What drives the update sends one small tensor, which names the version:
 
-with TH_SERVER, TH_RUN and TH_MODEL in its environment. What drives the update sends one small tensor, which names the version:
+    engine.update_weights_from_tensor(version_tensor(version), load_format="tensorhub")
 
-    engine.update_weights_from_tensor(version_tensor(version), load_format="tensorhub.adapters.sglang.load")
+The wheel's plug-in makes that format known. Without plug-ins a server is started with `--custom-weight-loader tensorhub.adapters.sglang.load`,
+and the format has that name.
 """
 from __future__ import annotations
 

@@ -1,34 +1,21 @@
 """vLLM takes weights over TensorHub: the engine's side of its weight transfer, under the name "tensorhub" (vLLM 0.33).
 
-The wheel registers it, by vLLM's entry point for plug-ins:
+The wheel registers it, by vLLM's entry point for plug-ins, and the loader of the same name:
 
     LLM(model, weight_transfer_config=WeightTransferConfig(backend="tensorhub"))
+    LLM(model, load_format="tensorhub")     # its first weights, too
 """
 from __future__ import annotations
 
 import dataclasses
-import uuid
-from typing import Any, Iterable, Optional, Tuple
+import importlib
+from typing import Optional
 
-import torch
-import vllm
-from vllm.distributed.weight_transfer.base import WeightTransferEngine, WeightTransferInitInfo, WeightTransferUpdateInfo
+from vllm.distributed.weight_transfer.base import WeightTransferEngine, WeightTransferUpdateInfo
 from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory, WeightTransferTrainerFactory
-from vllm.model_executor.model_loader import reload
 
-from .. import _hub
-from ..engines import EngineWeights, Loaded, flat_buffers
-
-
-@dataclasses.dataclass
-class TensorHubInitInfo(WeightTransferInitInfo):
-    """Where the engine joins. `source_ranks` ranks of `source_group` hold the trainer's tensors in parts."""
-    server: str
-    run: str
-    model: str
-    group: str = "vllm"  # the beginning of each worker's own group
-    source_group: Optional[str] = None
-    source_ranks: int = 1
+from ..engines import Loaded
+from .vllm_member import Member, TensorHubInitInfo, started
 
 
 @dataclasses.dataclass
@@ -37,50 +24,44 @@ class TensorHubUpdateInfo(WeightTransferUpdateInfo):
     timeout: float = 600
 
 
-def form_of(vllm_config: Any) -> str:
-    """Names what decides a worker's buffers: workers of one form have the same, byte for byte alike once loaded."""
-    parallel, model = vllm_config.parallel_config, vllm_config.model_config
-    return "vllm-%s/tp%d-pp%d/%d/%s-%s" % (vllm.__version__, parallel.tensor_parallel_size, parallel.pipeline_parallel_size,
-                                           parallel.rank, str(model.dtype).split(".")[-1], model.quantization or "none")
-
-
 class TensorHubWeightTransferEngine(WeightTransferEngine[TensorHubInitInfo, TensorHubUpdateInfo]):
-    """One worker: a group of its own. All is received and checked before anything is loaded; after a failure it serves on."""
+    """One worker. What the loader has begun goes on, where it is of the same server, run and model."""
     init_info_cls, update_info_cls = TensorHubInitInfo, TensorHubUpdateInfo
     supports_draft_weight_update = False
-    _hub: Optional[_hub.Hub] = None
-    last: Optional[Loaded] = None  # what the last update came to
+    _member: Optional[Member] = None
+
+    @property
+    def last(self) -> Optional[Loaded]:
+        """What the last update came to, or the loading before it."""
+        return self._member.last if self._member is not None else None
 
     def init_transfer_engine(self, init_info: TensorHubInitInfo) -> None:
         self.shutdown()
-        group = "%s-%s-%d" % (init_info.group, uuid.uuid4().hex[:8], self.parallel_config.rank)
-        self._hub = _hub.join(init_info.server, run=init_info.run, model=init_info.model, group=group)
-        self._weights = EngineWeights(self._hub, flat_buffers(self.model.state_dict(keep_vars=True)), form_of(self.vllm_config),
-                                      source_group=init_info.source_group, source_ranks=init_info.source_ranks)
+        self._member = started.pop(self.model, None)
+        if self._member is not None and self._member.place != init_info.place():
+            self.shutdown()
+        if self._member is None:
+            self._member = Member(init_info, self.vllm_config, self.model, self.device)
+        self._member.take_from(init_info)
 
     def start_weight_update(self) -> None:
         """Nothing: a reload begins once all has been received."""
 
     def receive_weights(self, update_info: TensorHubUpdateInfo) -> None:
-        if self._hub is None:
+        if self._member is None:
             raise RuntimeError("TensorHub: init_weight_transfer_engine was not called")
-        self.last = self._weights.update(update_info.version, load=self._load, timeout=update_info.timeout)
+        self._member.update(update_info.version, update_info.timeout)
 
     def update_weights(self, update_info: dict) -> None:
         self.receive_weights(self.parse_update_info(update_info))  # the base class waits for an accelerator, also without one
-
-    def _load(self, tensors: Iterable[Tuple[str, torch.Tensor]]) -> None:
-        reload.initialize_layerwise_reload(self.model)
-        self.model.load_weights((name, tensor.to(self.device)) for name, tensor in tensors)
-        reload.finalize_layerwise_reload(self.model, self.model_config)
 
     def finish_weight_update(self) -> None:
         """Nothing: an update is whole, or has failed."""
 
     def shutdown(self) -> None:
-        if self._hub is not None:
-            self._hub.leave()
-            self._hub = None
+        if self._member is not None:
+            self._member.leave()
+            self._member = None
 
 
 def register() -> None:
@@ -92,3 +73,4 @@ def register() -> None:
             factory.register_engine("tensorhub", "%s.%s" % (here, module), name)
         except ValueError:  # it is registered
             pass
+    importlib.import_module(here + ".vllm_loader")

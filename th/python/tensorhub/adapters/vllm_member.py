@@ -1,0 +1,70 @@
+"""What vLLM's weight transfer and its loader share: a worker's membership, with the model's own buffers (vLLM 0.33)."""
+from __future__ import annotations
+
+import dataclasses
+import os
+import uuid
+import weakref
+from typing import Any, Iterable, Optional, Tuple
+
+import torch
+import vllm
+from vllm.distributed.weight_transfer.base import WeightTransferInitInfo
+from vllm.model_executor.model_loader import reload
+
+from .. import _hub
+from ..engines import EngineWeights, Loaded, flat_buffers
+
+
+@dataclasses.dataclass
+class TensorHubInitInfo(WeightTransferInitInfo):
+    """Where the engine joins, as tensorhub.join has it. `source_ranks` ranks of `source_group` hold the trainer's tensors in parts."""
+    server: Optional[str] = None
+    run: Optional[str] = None
+    model: Optional[str] = None
+    group: str = "vllm"  # the beginning of each worker's own group
+    source_group: Optional[str] = None
+    source_ranks: int = 1
+
+    def place(self) -> tuple:
+        return tuple(getattr(self, name) or os.environ.get("TH_" + name.upper()) for name in ("server", "run", "model"))
+
+
+def form_of(vllm_config: Any) -> str:
+    """Names what decides a worker's buffers: workers of one form have the same, byte for byte alike once loaded."""
+    parallel, model = vllm_config.parallel_config, vllm_config.model_config
+    return "vllm-%s/tp%d-pp%d/%d/%s-%s" % (vllm.__version__, parallel.tensor_parallel_size, parallel.pipeline_parallel_size,
+                                           parallel.rank, str(model.dtype).split(".")[-1], model.quantization or "none")
+
+
+class Member:
+    """A worker as a group of its own. All is received and checked before anything is loaded; after a failure it serves on."""
+
+    def __init__(self, info: TensorHubInitInfo, vllm_config: Any, model: torch.nn.Module, device: torch.device):
+        self.place, self._device, self._config = info.place(), device, vllm_config.model_config
+        self._model = weakref.ref(model)  # `started` would keep it for ever
+        self.last: Optional[Loaded] = None  # what the last update came to
+        buffers = flat_buffers(model.state_dict(keep_vars=True))
+        group = "%s-%s-%d" % (info.group, uuid.uuid4().hex[:8], vllm_config.parallel_config.rank)
+        self._hub = _hub.join(info.server, run=info.run, model=info.model, group=group)
+        self._weights = EngineWeights(self._hub, buffers, form_of(vllm_config))
+        self.take_from(info)
+
+    def take_from(self, info: TensorHubInitInfo) -> None:
+        self._weights.source.update(group=info.source_group, ranks=info.source_ranks)
+
+    def update(self, version: str, timeout: float) -> None:
+        self.last = self._weights.update(version, load=self._load, timeout=timeout)
+
+    def _load(self, tensors: Iterable[Tuple[str, torch.Tensor]]) -> None:
+        model = self._model()
+        reload.initialize_layerwise_reload(model)
+        model.load_weights((name, tensor.to(self._device)) for name, tensor in tensors)
+        reload.finalize_layerwise_reload(model, self._config)
+
+    def leave(self) -> None:
+        self._hub.leave()
+
+
+# By model: those that a loader has made, until the weight transfer of the same worker takes them over.
+started: "weakref.WeakKeyDictionary[torch.nn.Module, Member]" = weakref.WeakKeyDictionary()
