@@ -184,7 +184,9 @@ class EngineWeightsTest(CoreTest):
         with self.assertRaisesRegex(RuntimeError, "no room"):
             weights.update(1, load=fail)
         self.assertIsNone(weights.version)
+        self.assertTrue(weights.undefined)
         self.assertTrue(weights.update(1, load=model.load_weights).by_name)
+        self.assertFalse(weights.undefined)
 
     def test_the_buffers_are_written_within_the_pause_alone(self):
         self.publish(Trained(), 1)

@@ -11,7 +11,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 
 
 class Trained(torch.nn.Module):
-    """Layers whose rows the ranks cannot have in equal parts; of the smallest some have none."""
+    """Layers whose rows do not divide evenly over the ranks; of the smallest some ranks have none."""
 
     def __init__(self):
         super().__init__()
@@ -27,15 +27,15 @@ class Trained(torch.nn.Module):
         return self(torch.randn(4, 5)).square().sum()
 
 
-def shards(model, ranks):
+def shard_fully(model, ranks):
     fully_shard(model, mesh=init_device_mesh("cpu", (ranks,)))
 
 
-def shards_on_each_side(model, ranks):
-    fully_shard(model, mesh=init_device_mesh("cpu", (2, ranks // 2), mesh_dim_names=("copies", "shards")))
+def shard_hybrid(model, ranks):
+    fully_shard(model, mesh=init_device_mesh("cpu", (2, ranks // 2), mesh_dim_names=("replicate", "shard")))
 
 
-def shards_of_tensor_parallel_parts(model, ranks):
+def shard_over_tensor_parallel(model, ranks):
     mesh = init_device_mesh("cpu", (ranks // 2, 2), mesh_dim_names=("data", "tensor"))
     parallelize_module(model, mesh["tensor"], {"up": ColwiseParallel(), "down": RowwiseParallel()})
     fully_shard(model, mesh=mesh["data"])
@@ -43,7 +43,8 @@ def shards_of_tensor_parallel_parts(model, ranks):
 
 @contextlib.contextmanager
 def trainer(rank, ranks, place, shard, make=Trained):
-    """Trains once a request, which is the number of the step, and publishes. Rank 0 answers with torch's own gathering."""
+    """A rank of a trainer. Each request is the number of a step: it trains once, and publishes under that number. Rank 0 answers
+    with the whole tensors, as torch gathers them."""
     torch.manual_seed(0)
     model = make()
     shard(model, ranks)
@@ -73,7 +74,7 @@ class FsdpTest(FleetTest):
         engine = Trained()
         weights = engines.EngineWeights(self.join("engine"), engines.flat_buffers(engine.state_dict()), form="engine",
                                         source_group="trainer", source_ranks=ranks)
-        held = None
+        previous = None
         for number in (1, 2):
             wholes, *_ = world.ask(number)
             loaded = weights.update(number, load=lambda tensors: engine.load_state_dict(dict(tensors)), timeout=ANSWER_WITHIN)
@@ -81,17 +82,17 @@ class FsdpTest(FleetTest):
             self.assertEqual(set(wholes), set(engine.state_dict()))
             for name, value in engine.state_dict().items():
                 self.assertTrue(torch.equal(value, wholes[name]), (name, value, wholes[name]))
-            self.assertFalse(held is not None and torch.equal(held, wholes["up.weight"]), "nothing was learned")
-            held = wholes["up.weight"]
+            self.assertFalse(previous is not None and torch.equal(previous, wholes["up.weight"]), "nothing was learned")
+            previous = wholes["up.weight"]
 
-    def test_shards(self):
-        self.check(shards, 3)
+    def test_an_engine_gets_the_whole_of_fsdp_shards(self):
+        self.check(shard_fully, 3)
 
-    def test_shards_of_which_each_is_there_twice(self):
-        self.check(shards_on_each_side, 4)
+    def test_an_engine_gets_the_whole_of_hybrid_shards(self):
+        self.check(shard_hybrid, 4)
 
-    def test_shards_of_what_tensor_parallel_ranks_have(self):
-        self.check(shards_of_tensor_parallel_parts, 4)
+    def test_an_engine_gets_the_whole_of_fsdp_over_tensor_parallel(self):
+        self.check(shard_over_tensor_parallel, 4)
 
 
 if __name__ == "__main__":

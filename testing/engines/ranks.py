@@ -18,36 +18,39 @@ ANSWER_WITHIN = 150  # seconds; the first answer of a rank waits for its process
 
 
 def copies(named_tensors):
-    """Tensors to answer with: torch moves what it sends to another process into shared memory, away from who has it registered."""
+    """Clones of tensors, to answer with: torch moves a tensor that it sends to another process into shared memory, and one that is
+    registered must not move."""
     return {name: tensor.detach().clone() for name, tensor in named_tensors}
 
 
-def _run_rank(make, rank, ranks, rendezvous, arguments, parent):
+def _run_rank(make, rank, ranks, rendezvous, arguments, pipe):
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", init_method="file://" + rendezvous, rank=rank, world_size=ranks)
     with make(rank, ranks, *arguments) as answer:
-        for (request,) in iter(parent.recv, None):
-            parent.send(answer(request))
+        for (request,) in iter(pipe.recv, None):
+            pipe.send(answer(request))
     torch.distributed.destroy_process_group()
 
 
 class Ranks:
+    """Starts `ranks` processes. Each enters make(rank, ranks, *arguments), which yields the function that answers its requests."""
+
     def __init__(self, make, ranks, *arguments):
         context = multiprocessing.get_context("spawn")
         self._folder = tempfile.TemporaryDirectory()
         self._ranks = []
         for rank in range(ranks):
-            here, there = context.Pipe()
+            ours, theirs = context.Pipe()
             process = context.Process(target=_run_rank, name="%s %d" % (make.__name__, rank),
-                                      args=(make, rank, ranks, self._folder.name + "/rendezvous", arguments, there))
+                                      args=(make, rank, ranks, self._folder.name + "/rendezvous", arguments, theirs))
             process.start()
-            there.close()
-            self._ranks.append((process, here))
+            theirs.close()
+            self._ranks.append((process, ours))
 
     def ask(self, request):
         """The answers, by rank. The ranks work on them at the same time."""
         for _, pipe in self._ranks:
-            pipe.send((request,))
+            pipe.send((request,))  # a tuple: None alone means stop
         answers = []
         for process, pipe in self._ranks:
             if not pipe.poll(ANSWER_WITHIN):

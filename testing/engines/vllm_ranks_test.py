@@ -5,7 +5,7 @@ import unittest
 from unittest import mock
 
 from fleet import FleetTest, torch
-from fsdp_test import shards, trainer
+from fsdp_test import shard_fully, trainer
 from ranks import Ranks, copies
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
@@ -25,7 +25,7 @@ class Trained(Qwen3ForCausalLM):
 
 
 def part_of(wholes, rank):
-    """What vLLM's rank has of the trainer's tensors, by vLLM's names."""
+    """The tensors that vLLM's `rank` is to hold, by vLLM's names: q, k, v and gate, up are one each."""
     parts, layers = {}, {}
 
     def rows(name):
@@ -97,11 +97,12 @@ class VllmRanksTest(FleetTest):
             self.assertEqual(set(held), set(expected))
             for name, value in held.items():
                 self.assertTrue(torch.equal(value, expected[name]), (rank, name, value, expected[name]))
+            # Sources are "trainer/0" or "vllm-3f2a-0/0"; what counts is of which kind they are.
             self.assertEqual({source.split("-")[0].split("/")[0] for source in sources}, {"trainer" if by_name else "vllm"})
         return [by_name for by_name, *_ in answers]
 
-    def test_each_rank_has_its_part_from_the_trainer_or_from_its_like(self):
-        training = self.world(trainer, TRAINER_RANKS, self.place, shards, Trained)
+    def test_one_engine_loads_by_name_and_the_other_copies_from_it_rank_by_rank(self):
+        training = self.world(trainer, TRAINER_RANKS, self.place, shard_fully, Trained)
         wholes, *_ = training.ask(1)
         engines = [self.world(engine, ENGINE_RANKS, self.place) for _ in range(2)]
         started = [self.check(world.ask(None), wholes) for world in engines]

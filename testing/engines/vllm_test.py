@@ -1,13 +1,17 @@
 """tensorhub.adapters.vllm against vLLM's own factories, worker and layerwise reload."""
+import gc
 import unittest
+import weakref
 
-from fleet import FleetTest, Trained
+from fleet import FleetTest, Trained, torch
 from vllm_worker import worker_of_fused  # before vLLM: it sets the device
 
 import tensorhub
-from tensorhub.adapters import vllm_trainer
+from tensorhub.adapters import vllm_member, vllm_trainer
+from vllm.config import LoadConfig
 from vllm.distributed.weight_transfer.base import ModuleSource
 from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
+from vllm.model_executor.model_loader import get_model_loader
 
 
 class Client:
@@ -72,6 +76,55 @@ class VllmTest(FleetTest):
         trainer.shutdown()
         self.trainer(second, [worker]).send_weights()
         self.assert_holds(worker.model, second)
+
+    def started(self, trained, worker):
+        """What a loader leaves behind for the weight transfer of the same worker."""
+        weights = self.join("trainer").register(trained)
+        weights.publish(1)
+        weights.await_published()
+        member = vllm_member.Member(vllm_member.TensorHubInitInfo(**self.place), worker.vllm_config, worker.model, torch.device("cpu"))
+        member.update("latest", 30)
+        vllm_member.started[worker.model] = member
+        self.addCleanup(worker.shutdown_weight_transfer_engine)
+        return weights, member
+
+    def test_what_the_loader_has_begun_goes_on(self):
+        trained, worker = Trained(), worker_of_fused()
+        weights, member = self.started(trained, worker)
+        worker.init_weight_transfer_engine({**self.place, "source_group": "trainer"})
+        self.assertIs(worker.weight_transfer_engine.last, member.last)
+        weights.unpublish(drop_retained=True)
+        trained.step()
+        weights.publish(2)
+        worker.start_weight_update()
+        worker.update_weights({"version": "2"})
+        worker.finish_weight_update()
+        self.assert_holds(worker.model, trained)
+        self.assertIs(worker.weight_transfer_engine.last, member.last)
+
+    def test_what_the_loader_has_begun_elsewhere_ends(self):
+        worker = worker_of_fused()
+        _, member = self.started(Trained(), worker)
+        worker.init_weight_transfer_engine({**self.place, "model": "another"})
+        self.assertIsNone(worker.weight_transfer_engine.last)
+        with self.assertRaises(tensorhub.FailedPrecondition):
+            member.update("latest", 1)
+
+    def test_a_model_that_is_dropped_takes_its_membership_with_it(self):
+        worker = worker_of_fused()
+        self.started(Trained(), worker)
+        model = weakref.ref(worker.model)
+        worker.model = worker.weight_transfer_engine = None
+        gc.collect()
+        self.assertIsNone(model())
+        self.assertEqual(len(vllm_member.started), 0)
+
+    def test_the_loader_refuses_what_it_does_not_know(self):
+        with self.assertRaisesRegex(ValueError, "no 'sever' in model_loader_extra_config; it has .*server.*version"):
+            get_model_loader(LoadConfig(load_format="tensorhub", model_loader_extra_config={"sever": "a:1"}))
+        loader = get_model_loader(LoadConfig(load_format="tensorhub", model_loader_extra_config={"server": "a:1"}))
+        with self.assertRaisesRegex(ValueError, "draft model"):
+            loader.load_model(worker_of_fused().vllm_config, object())
 
     def test_what_cannot_be_meant_is_refused_by_vllm_itself(self):
         worker = worker_of_fused()

@@ -1,9 +1,8 @@
 """vLLM's Worker as far as weights go, without a GPU."""
 import os
+import types
 
-os.environ["VLLM_TARGET_DEVICE"] = "cpu"
-
-import types  # noqa: E402
+os.environ["VLLM_TARGET_DEVICE"] = "cpu"  # read when vLLM is imported
 
 from fleet import Fused, torch  # noqa: E402
 from tensorhub.adapters import vllm as adapter  # noqa: E402
@@ -14,7 +13,7 @@ from vllm.model_executor.model_loader.reload import record_metadata_for_reloadin
 from vllm.v1.worker.gpu_worker import Worker  # noqa: E402
 
 adapter.register()
-adapter.register()  # vLLM loads its plug-ins in every process that it makes
+adapter.register()  # once more is harmless: vLLM may load its plug-ins again
 
 WEIGHT_TRANSFER = WeightTransferConfig(backend="tensorhub")
 

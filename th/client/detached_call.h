@@ -1,5 +1,6 @@
-// A call of the system that takes as long as it likes and cannot be stopped: a thread of its own
-// makes it, and ends with it. Whoever wants the result waits for a time.
+// Runs a blocking function that cannot be cancelled, as getaddrinfo, on a detached thread of its
+// own, and lets the caller wait for the result for a limited time. The thread ends when the
+// function returns; how many of them there may be is the caller's to limit.
 //
 //   const auto asked = DetachedCall<int>::Start([] { return Ask(); });
 //   std::optional<int> answer = asked->AwaitFor(absl::Seconds(1));   // none: not yet
@@ -24,7 +25,7 @@ namespace th {
 template <typename Result>
 class DetachedCall {
  public:
-  // The call is shared with its thread: it lives until both are done with it.
+  // The call is shared with the thread, and lives until both have released it.
   static std::shared_ptr<DetachedCall> Start(std::function<Result()> call) {
     auto started = std::make_shared<DetachedCall>();
     const SignalsBlocked blocked;  // the host's signals are not handled on this thread
@@ -36,7 +37,8 @@ class DetachedCall {
     return started;
   }
 
-  // The result, once; nothing where it is not there within `timeout`.
+  // Returns the result, or nothing if there is none within `timeout`. The first call that gets the
+  // result takes it.
   std::optional<Result> AwaitFor(absl::Duration timeout) {
     absl::MutexLock lock(&mu_);
     const auto is_there = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return result_.has_value(); };

@@ -39,17 +39,18 @@ absl::StatusOr<Addresses> ResolveHost(const HostPort& target, int socktype, absl
     return absl::UnavailableError(
         absl::StrCat(kMaxLookUpsLeftBehind, " look-ups of hosts have not been answered yet"));
   }
-  // Set by the first of the two that is done with the look-up: its thread, or who waits for it.
-  const auto one_is_done = std::make_shared<std::atomic<bool>>(false);
+  // A look-up counts as left behind from the end of the wait to the end of its thread. Both set the
+  // flag when they are done; whoever is second takes the look-up off the count.
+  const auto first_is_done = std::make_shared<std::atomic<bool>>(false);
   const auto look_up = DetachedCall<absl::StatusOr<Addresses>>::Start([=] {
     absl::StatusOr<Addresses> result = Resolve(target, addrinfo{.ai_socktype = socktype}, resolver);
-    if (one_is_done->exchange(true)) look_ups_left_behind.fetch_sub(1);
+    if (first_is_done->exchange(true)) look_ups_left_behind.fetch_sub(1);
     return result;
   });
   std::optional<absl::StatusOr<Addresses>> result = look_up->AwaitFor(timeout);
   if (result.has_value()) return *std::move(result);
   look_ups_left_behind.fetch_add(1);
-  if (one_is_done->exchange(true)) look_ups_left_behind.fetch_sub(1);  // it has just ended
+  if (first_is_done->exchange(true)) look_ups_left_behind.fetch_sub(1);  // the thread ended first
   return absl::UnavailableError(
       absl::StrCat("the resolver has not answered within ", absl::FormatDuration(timeout)));
 }

@@ -44,9 +44,13 @@ absl::StatusOr<std::vector<std::string>> ReadAddresses(const std::string& path) 
                                                "; start one with tensorhub_server --address-file ",
                                                path));
   }
-  std::string text(kMaxServerFileBytes, '\0');
+  std::string text(kMaxServerFileBytes + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<size_t>(file.gcount()));
+  if (text.size() > kMaxServerFileBytes) {
+    return absl::UnavailableError(absl::StrCat(
+        path, " holds no server's address: it has more than ", kMaxServerFileBytes, " bytes"));
+  }
   absl::StatusOr<std::vector<std::string>> servers =
       ParseAddresses(absl::StripAsciiWhitespace(text));
   if (servers.ok()) return servers;

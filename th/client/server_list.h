@@ -24,26 +24,27 @@
 
 namespace th {
 
-// Addresses of one list.
+// The most addresses in one list.
 inline constexpr size_t kMaxServers = 16;
 // Redirects that are followed one after the other; a server that redirects once more counts as one
 // that did not answer.
 inline constexpr size_t kMaxRedirects = 4;
 
-// The most bytes of a file of addresses.
+// A file of addresses with more bytes is refused.
 inline constexpr size_t kMaxServerFileBytes = 4096;
 // How often AwaitServers looks for the file.
 inline constexpr absl::Duration kServerFilePoll = absl::Milliseconds(50);
-// ReadAgain waits so long for the disk. What it reads later is taken by a later call.
+// How long ReadAgain waits for the file. A read that takes longer goes on; a later call has its
+// result.
 inline constexpr absl::Duration kServerFilePatience = absl::Milliseconds(100);
 
 // How a stream to a server went.
 struct StreamOutcome {
   bool joined = false;
-  std::string redirect = {};  // "host:port", as the server said it; empty: it did not
+  std::string redirect = {};  // "host:port", as the server gave it; empty: it gave none
 };
 
-// A value.
+// A value: copyable, not thread-safe. Copies share a read of the file that is under way.
 class ServerList {
  public:
   // "host:port", or several with commas, or "file:PATH". INVALID_ARGUMENT naming the one that is
@@ -55,8 +56,9 @@ class ServerList {
   // Where the next stream goes: one of the list, or where a server has sent us.
   const std::string& current() const { return current_; }
 
-  // After a redirect: there. A server that was joined is tried first again, one that was not comes
-  // after all others. A redirect that is no address counts as no answer.
+  // Chooses the next server: the one that a redirect names; else the current one if it was joined,
+  // and if it was not, the one after it in the list. A redirect that is no address, or one too many
+  // in a row, counts as no answer.
   void MoveAfter(const StreamOutcome& outcome);
   // Takes the addresses of the file where it holds others now, from the first one on. A file that
   // cannot be read changes nothing. The disk is read on a thread of its own, and awaited for
@@ -77,7 +79,7 @@ class ServerList {
   std::string current_;
 };
 
-// Parse's errors of the text by itself: a file need not be there.
+// Checks the text alone, with Parse's errors: the file that it names need not be there.
 absl::Status CheckServers(absl::string_view text);
 
 // As Parse, but waits up to `timeout` for a file that is not there yet: a server may be starting.

@@ -95,6 +95,13 @@ TEST(ServerListTest, AFileThatIsNotThereIsAwaited) {
   EXPECT_EQ(servers->current(), "a:1");
 }
 
+TEST(ServerListTest, AFileThatIsTooLongIsNotReadInPart) {
+  const std::string path = absl::StrCat(::testing::TempDir(), "/too_long");
+  std::ofstream(path) << "a:1," << std::string(kMaxServerFileBytes, ' ') << "b:2\n";
+  EXPECT_THAT(ServerList::Parse(absl::StrCat("file:", path)),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("more than 4096 bytes")));
+}
+
 TEST(ServerListTest, AFileNeedsAName) {
   EXPECT_OK(CheckServers("file:/not/there"));
   EXPECT_OK(CheckServers("a:1,b:2"));

@@ -1,12 +1,12 @@
-// Which group is to make a form of a version that nobody offers yet: one at a time, so that engines
-// that are told of a version at the same moment do not each load it by name.
+// Claims on derived forms. A claim reserves the making of one form of one version for one group, so
+// that engines that ask for a version at the same moment do not each load it by name.
 //
 //   FormClaims claims;
-//   claims.Choose(form, "rollout-1", absl::Minutes(5), now, has_rank);   // "rollout-1"
-//   claims.Choose(form, "rollout-2", absl::Minutes(5), now, has_rank);   // "rollout-1" still
+//   claims.Choose(form, "rollout-1", absl::Minutes(5), now, has_group);   // "rollout-1"
+//   claims.Choose(form, "rollout-2", absl::Minutes(5), now, has_group);   // "rollout-1" still
 //
-// Nothing rests on a claim but time: a server that restarts has forgotten them, and two groups that
-// make the same form publish it twice. Pure; not thread-safe: the registry's loop owns it.
+// A claim only saves work. Where it is lost, as by a restart of the server, two groups may make the
+// same form, and both publish it. Pure; not thread-safe: the registry's loop owns it.
 #ifndef TH_SERVER_FORM_CLAIMS_H_
 #define TH_SERVER_FORM_CLAIMS_H_
 
@@ -36,14 +36,14 @@ struct FormOfVersion {
 
 class FormClaims {
  public:
-  // Returns the group that is to make the form: the one that was chosen before, while `has_rank`
-  // says that it is there and its time is not over; else `group`, which has `claim` for it from now
-  // on. The group that was chosen may ask again, for another time; zero gives the form back. A
-  // group makes one version of a form at a time: what it was chosen for before, it makes no more.
-  std::string Choose(const FormOfVersion& form, const std::string& group, absl::Duration claim,
-                     absl::Time now,
-                     absl::FunctionRef<bool(const ModelKey&, const std::string&)> has_rank);
-  // Somebody offers the form.
+  // Returns the group that is to make the form: the claim's holder, while the claim has not expired
+  // and `has_group` says that the holder is there; else `group`, which then holds a claim for
+  // `duration`. The holder's own call sets another duration; zero releases the claim. A group has
+  // one claim on a form: one that it has on another version of it ends.
+  std::string Choose(
+      const FormOfVersion& form, const std::string& group, absl::Duration duration, absl::Time now,
+      absl::FunctionRef<bool(const ModelKey& key, const std::string& group)> has_group);
+  // Removes the claim on `form`, which a group offers now.
   void Drop(const FormOfVersion& form) { claims_.erase(form); }
 
   size_t size() const { return claims_.size(); }

@@ -24,11 +24,14 @@ def framework_name(dtype: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Slice:
-    """A tensor, or a part of one. `data` is good until the next slice is asked for; after that its bytes are others.
+    """A run of bytes of one tensor in a shard. `data` is good until the next slice is asked for: the memory is used again then.
 
     Attributes:
-      shape: of the tensor in its shard; `global_shape` and `begin` place it in the whole.
-      offset: of `data` in the tensor, in bytes.
+      shape: of the tensor in the shard that is received.
+      global_shape: of the whole tensor.
+      begin: the index in the whole tensor at which the shard's part begins.
+      tensor_bytes: the size of the tensor in the shard.
+      offset: of `data` in the tensor of the shard, in bytes.
     """
     name: str
     dtype: str
@@ -134,13 +137,14 @@ class Receive:
             self.close()
 
     def parts(self) -> Iterator[Tuple[Slice, Any]]:
-        """Each tensor with its last slice, which says where in the whole it lies."""
+        """Each tensor with its last slice, whose `begin` and `global_shape` place it in the whole tensor."""
         try:
             yield from iter(self._next_part, None)
         finally:
             self.close()
 
-    # What iterates is no generator of its own: that would hold this object, which holds it, until both are collected.
+    # __next__ calls _next_part, and keeps no generator: one in this object would refer back to it, and the receive would stay open
+    # until Python's collector of cycles runs.
 
     def _next_part(self) -> Optional[Tuple[Slice, Any]]:
         while True:
@@ -155,23 +159,22 @@ class Receive:
                 return piece, _as_tensor(memory, piece.dtype, piece.shape, self._framework, piece.name)
 
     def _next_slice(self) -> Optional[Slice]:
-        """None at the end, with which the receive closes, as it does after an error."""
+        """None after the last. The end and an error both close the receive."""
         if self.result is not None:
             return None
+        found = None
         try:
-            found = self._next()
+            found = self._await_slice()
             if found is None:
                 self.result = answer_of(self._handle, lib.th_receive_result, None)
-        except BaseException:
-            self.close()
-            raise
-        if found is None:
-            self.close()
+        finally:
+            if found is None:
+                self.close()
         return found
 
-    def _next(self) -> Optional[Slice]:
+    def _await_slice(self) -> Optional[Slice]:
         found = _library.Slice()
-        lease = self._handle.lease()  # the descriptor is this receive's while it is waited for
+        lease = self._handle.lease()  # keeps the descriptor open while poll waits for it
         poll = None
         while True:
             status = lib.th_receive_next(lease.value, ctypes.c_double(0), byref(found))

@@ -31,7 +31,8 @@ _DLPACK = {(0, 8): "I8", (0, 16): "I16", (0, 32): "I32", (0, 64): "I64", (1, 8):
 
 @dataclasses.dataclass(eq=False)
 class Described:
-    """One tensor. `keep` owns the memory; `place_now` tells address and shape of now, as it may be resized under us."""
+    """One tensor as the library takes it. `keep` owns the memory. `place_now()` is its present (address, shape), by which a tensor
+    that was moved or resized is found; None where its owner cannot do so."""
     name: str
     dtype: str
     shape: tuple
@@ -87,7 +88,7 @@ def named_tensors(values: Any) -> Iterable[tuple[str, Any]]:
 
 
 def _is_contiguous(shape: Sequence[int], strides: Optional[Sequence[int]]) -> bool:
-    """Whether `strides`, in elements, are those of rows laid end to end."""
+    """True if a tensor of `shape` with `strides`, in elements, is contiguous in row-major order."""
     if strides is None or 0 in shape:
         return True
     expected = 1
@@ -104,46 +105,45 @@ def _require_contiguous(name: str, shape, strides, what_to_do: str) -> None:
                          % (name, tuple(shape), tuple(strides), what_to_do))
 
 
-def _known(name: str, dtype: Optional[str], given: Any) -> str:
+def _require_known_dtype(name: str, dtype: Optional[str], given: Any) -> str:
     if dtype is None:
         raise ValueError("tensor %r has dtype %s, which TensorHub does not know: it knows %s; view it as one of them, or as "
                          "bytes" % (name, given, ", ".join(DTYPES.values())))
     return dtype
 
 
-def _shards(name: str, value: Any) -> list:
-    """Of a torch DTensor: (dimension, dimension of the mesh) of each division, in the order in which they divide it.
+def _sharded_dimensions(name: str, value: Any) -> list:
+    """The sharded dimensions of a torch DTensor: (tensor dimension, mesh dimension), in the order in which they cut the tensor.
 
-    That is from the left, but FSDP, which divides what each rank of tensor parallelism has, calls its own part, left of theirs,
-    _StridedShard.
+    Mesh dimensions cut from left to right, but for one: FSDP stands left of tensor parallelism, and cuts what that has cut before.
+    torch calls such a placement _StridedShard; its split_factor is the number of parts that were there before.
     """
-    kinds = [type(placement).__name__ for placement in value.placements]
-    found = [(placement.dim % len(value.shape), i) for i, placement in enumerate(value.placements) if kinds[i] == "Shard"]
-    for i, placement in enumerate(value.placements):
-        if kinds[i] != "_StridedShard":
-            continue
-        dimension = placement.dim % len(value.shape)
-        divided_before = math.prod(value.device_mesh.size(j) for of, j in found if of == dimension and j > i)
-        if placement.split_factor != divided_before:
-            kinds[i] = "interleaved"
-        found.append((dimension, i))
-    if not set(kinds) <= {"Shard", "_StridedShard", "Replicate"}:
-        raise ValueError("tensor %r is placed as %s: only Shard, Replicate and FSDP over tensor parallelism are plain parts of a "
-                         "tensor; redistribute it first" % (name, tuple(value.placements)))
-    return found
+    rank, placements = len(value.shape), list(enumerate(value.placements))
+    cuts = [(placement.dim % rank, i) for i, placement in placements if type(placement).__name__ == "Shard"]
+    for i, placement in placements:
+        kind = type(placement).__name__
+        if kind == "_StridedShard":
+            dimension = placement.dim % rank
+            parts_before = math.prod(value.device_mesh.size(j) for of, j in cuts if of == dimension and j > i)
+            if placement.split_factor == parts_before:
+                cuts.append((dimension, i))
+                continue
+        if kind not in ("Shard", "Replicate"):
+            raise ValueError("tensor %r is placed as %s: only Shard, Replicate and FSDP over tensor parallelism are plain parts of "
+                             "a tensor; redistribute it first" % (name, tuple(value.placements)))
+    return cuts
 
 
 def _begin_of_dtensor(name: str, value: Any, local_shape: tuple) -> tuple:
-    """Where this rank's part of a torch DTensor begins in the whole.
+    """The index in the whole of a torch DTensor at which this rank's part begins.
 
-    Along a dimension that is sharded over n ranks each has ceil(size / n) rows, the last ones what is left; shards of one
-    dimension over several dimensions of the mesh divide each other's.
+    Along a dimension that is sharded over n ranks each has ceil(size / n) rows, the last ones what is left.
     """
-    shards, coordinate = _shards(name, value), value.device_mesh.get_coordinate()
+    cuts, coordinate = _sharded_dimensions(name, value), value.device_mesh.get_coordinate()
     if coordinate is None:
         raise ValueError("tensor %r: this process is no part of its device mesh, and has no shard of it" % name)
     shape, begin = list(value.shape), [0] * len(value.shape)
-    for dimension, dimension_of_mesh in shards:
+    for dimension, dimension_of_mesh in cuts:
         rows = -(-shape[dimension] // value.device_mesh.size(dimension_of_mesh))
         skipped = min(rows * coordinate[dimension_of_mesh], shape[dimension])
         begin[dimension] += skipped
@@ -170,7 +170,7 @@ def _describe_torch(name: str, value: Any) -> Described:
         raise ValueError("tensor %r lies on device %s: TensorHub moves memory of the host and of CUDA devices" % (name, device))
     shape = tuple(value.shape)
     _require_contiguous(name, shape, value.stride(), "register tensor.contiguous(), and keep that one")
-    dtype = _known(name, DTYPES.get(str(value.dtype).split(".")[-1]), value.dtype)
+    dtype = _require_known_dtype(name, DTYPES.get(str(value.dtype).split(".")[-1]), value.dtype)
     # A view keeps the memory even where the caller gives the tensor another one (`parameter.data = ...`).
     keep = value.detach() if hasattr(value, "detach") else value
     return Described(name, dtype, shape, value.data_ptr(), keep, lambda: (value.data_ptr(), tuple(value.shape)), global_shape,
@@ -179,7 +179,7 @@ def _describe_torch(name: str, value: Any) -> Described:
 
 def _describe_numpy(name: str, value: Any) -> Described:
     interface = value.__array_interface__
-    dtype = _known(name, DTYPES.get(str(value.dtype)) if value.dtype.isnative else None, value.dtype)
+    dtype = _require_known_dtype(name, DTYPES.get(str(value.dtype)) if value.dtype.isnative else None, value.dtype)
     strides = None if interface.get("strides") is None else [s // value.dtype.itemsize for s in interface["strides"]]
     _require_contiguous(name, value.shape, strides, "register numpy.ascontiguousarray(array), and keep that one")
     return Described(name, dtype, tuple(value.shape), interface["data"][0], value,
@@ -211,7 +211,7 @@ def _describe_dlpack(name: str, value: Any) -> Described:
     shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
     strides = [tensor.strides[i] for i in range(tensor.ndim)] if tensor.strides else None
     _require_contiguous(name, shape, strides, "register a contiguous copy, and keep that one")
-    dtype = _known(name, _DLPACK.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None,
+    dtype = _require_known_dtype(name, _DLPACK.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None,
                    "(%d, %d bits) of DLPack" % (tensor.code, tensor.bits))
     address = tensor.data + tensor.byte_offset if tensor.data else 0
     return Described(name, dtype, shape, address, (capsule, value))
@@ -227,7 +227,7 @@ def _describe_buffer(name: str, value: Any) -> Described:
         raise ValueError("tensor %r is read-only memory: register a bytearray or another writable buffer" % name)
     if not view.c_contiguous:
         raise ValueError("tensor %r is not contiguous: register a contiguous buffer" % name)
-    dtype = _known(name, _FORMATS.get(view.format.lstrip("@=<")), "%r of the buffer protocol" % view.format)
+    dtype = _require_known_dtype(name, _FORMATS.get(view.format.lstrip("@=<")), "%r of the buffer protocol" % view.format)
     # While this is exported its owner can neither free nor resize it.
     exported = (ctypes.c_char * view.nbytes).from_buffer(value)
     return Described(name, dtype, tuple(view.shape), ctypes.addressof(exported) if view.nbytes else 0, exported)

@@ -28,13 +28,13 @@ logger = logging.getLogger("tensorhub")
 
 @dataclasses.dataclass(frozen=True)
 class Loaded:
-    """What EngineWeights.update came to.
+    """The result of EngineWeights.update.
 
     Attributes:
-      version: what the engine holds now.
-      by_name: True when it was loaded by name; False when other engines' buffers gave it, or it was there.
-      bytes_received: over the wire, whichever way.
-      sources: the names of those that gave it: "vllm-3f/0", "trainer/0".
+      version: the version that the engine holds now.
+      by_name: True if this engine loaded it by name; False if it copied other engines' buffers, or held it before.
+      bytes_received: the bytes that came, by either way.
+      sources: the names of the ranks that sent them: "vllm-3f/0", "trainer/0".
     """
     version: _hub.VersionInfo
     by_name: bool
@@ -42,13 +42,13 @@ class Loaded:
     sources: Sequence[str]
 
 
-def _left(end: float) -> float:
-    """The seconds until `end`. One that is over is so short a time that a call ends with it: none at all would be the default."""
+def _seconds_left(end: float) -> float:
+    """The seconds until `end`, at least 1 ms: the library takes a timeout of 0 as its default."""
     return max(0.001, end - time.monotonic())
 
 
 class _Whole:
-    """A tensor that comes in parts, of one rank or several, each with its place in the whole."""
+    """A tensor that is put together from the shards of one rank or several."""
 
     def __init__(self, piece: _receive.Slice):
         import torch
@@ -56,17 +56,17 @@ class _Whole:
         self.tensor = torch.empty(piece.global_shape, dtype=getattr(torch, _receive.framework_name(piece.dtype)))
 
     def add(self, piece: _receive.Slice, part: Any) -> None:
-        """Of a part that several ranks have each is the same."""
+        """Copies `part` to its place. Ranks that replicate a shard each bring it, with the same bytes."""
         if self._parts.setdefault(piece.begin, piece.shape) != piece.shape or piece.global_shape != self._shape:
             raise ValueError("tensor %r: two ranks have parts that begin at %s and differ in shape" % (self._name, piece.begin))
         self.tensor[tuple(slice(begin, begin + size) for begin, size in zip(piece.begin, piece.shape))] = part
 
     def check(self) -> None:
-        """ValueError unless the parts are the whole."""
+        """Raises ValueError unless the parts have as many elements as the whole."""
         here = sum(math.prod(shape) for shape in self._parts.values())
         if here != math.prod(self._shape):
-            raise ValueError("tensor %r has %d elements, of which the ranks that were received have %d: say how many ranks the "
-                             "trainer has" % (self._name, math.prod(self._shape), here))
+            raise ValueError("tensor %r has %d elements, of which the ranks that were received have %d: set source_ranks "
+                             "(`ranks` of receive_whole) to the number of the trainer's ranks" % (self._name, math.prod(self._shape), here))
 
 
 def receive_whole(hub: _hub.Hub, version: _hub.VersionInfo, *, names: Sequence[str] = (), form: str = "hf", ranks: int = 1,
@@ -77,10 +77,10 @@ def receive_whole(hub: _hub.Hub, version: _hub.VersionInfo, *, names: Sequence[s
     available any more, ValueError where the parts are not the whole.
     """
     wholes: dict = {}
-    bytes_received, sources = 0, []
+    bytes_received, sources, end = 0, [], time.monotonic() + timeout
     for rank in range(ranks):
-        receiving = hub.receive(version.selector, names=names, limit=limit, form=form, group=group, rank=rank, timeout=timeout,
-                                framework="torch")
+        receiving = hub.receive(version.selector, names=names, limit=limit, form=form, group=group, rank=rank,
+                                timeout=_seconds_left(end), framework="torch")
         for piece, part in receiving.parts():
             if piece.name not in wholes:
                 wholes[piece.name] = _Whole(piece)
@@ -107,7 +107,7 @@ class EngineWeights:
                  source_group: Optional[str] = None, source_ranks: int = 1, limit: Bytes = "256MiB"):
         self._hub, self._form = hub, form
         self.source = {"form": source_form, "group": source_group, "ranks": source_ranks, "limit": limit}
-        self._buffers = buffers
+        self._buffers, self._load_failed = buffers, False
         self._weights = hub.register(buffers, name="engine", form=form)
 
     @property
@@ -118,61 +118,67 @@ class EngineWeights:
     @property
     def undefined(self) -> bool:
         """True after an update that failed once it had begun to write: the engine must not answer until one has succeeded."""
-        return self._weights.undefined
+        return self._load_failed or self._weights.undefined
 
     def update(self, version: Version = "latest", *, load: Callable[[Iterable[Tuple[str, Any]]], Any],
                pause: Callable[[], ContextManager[Any]] = contextlib.nullcontext, timeout: float = 600) -> Loaded:
         """Moves the engine to `version`, and offers its buffers to the other engines of its form.
 
-        Of the engines that are told of a version at the same moment one loads it by name, and the others wait for its buffers.
-        Within `pause()` nobody may read the buffers: they are written. `load` is called there with (name, tensor) pairs, all
-        of which have been received and checked; it writes the buffers. What it has asked a GPU for is awaited.
+        Where several engines ask for a version at the same moment, the server chooses one: that one loads by name, and the others
+        wait for its buffers.
 
-        An error before anything was written leaves the engine with what it has, and serving it. Where the other engines go
-        while they are read from, the version is loaded by name within the same pause. If that fails too, or the time is over
-        by then, `undefined` is true. A loader that fails leaves the buffers as it left them, and they are offered to nobody.
+        The buffers are written within `pause()` alone; nobody may read them there. `load` is called within it with (name, tensor)
+        pairs, all of which have been received and checked, and writes the buffers. What it has asked a GPU for is awaited.
+
+        After an error before the first write the engine keeps its version. A copy of other engines' buffers that breaks off is
+        followed by loading by name, within the same pause. If that fails too, if the time is over by then, or if `load` raises,
+        `undefined` is true, and the buffers are offered to nobody.
         """
         end = time.monotonic() + timeout
         while True:
-            awaited = self._hub.await_form(version, self._form, _left(end))
+            awaited = self._hub.await_form(version, self._form, _seconds_left(end))
             if awaited.make:
                 break
-            loaded = self._from_engines(awaited.version, load, pause, end)
+            loaded = self._copy_from_engines(awaited.version, load, pause, end)
             if loaded is not None:
                 return loaded
         try:
-            return self._by_name(awaited.version, load, pause, end)
+            return self._load_by_name(awaited.version, load, pause, end)
         except BaseException:
             with contextlib.suppress(Error):
-                self._hub.await_form(awaited.version.selector, self._form, 0)  # another engine may make it now
+                self._hub.await_form(awaited.version.selector, self._form, 0)  # releases the claim: another engine may make it now
             raise
 
-    def _from_engines(self, wanted: _hub.VersionInfo, load: Callable, pause: Callable, end: float) -> Optional[Loaded]:
-        """Buffer to buffer. None where no engine has the version any more, and nothing was written."""
+    def _copy_from_engines(self, wanted: _hub.VersionInfo, load: Callable, pause: Callable, end: float) -> Optional[Loaded]:
+        """Copies other engines' buffers; loads by name if they go in the middle of it. None if no engine offers the version any
+        more: nothing was written."""
         with pause():
             try:
-                result = self._weights.update(wanted.selector, timeout=_left(end), drop_retained=True)
+                result = self._weights.update(wanted.selector, timeout=_seconds_left(end), drop_retained=True)
             except (Cancelled, DeadlineExceeded):
                 raise
             except Error as error:
                 if not self._weights.undefined:
                     raise
                 logger.warning("the engines that have %s went in mid-update (%s); it is loaded by name", wanted.label, error)
-                return self._by_name(wanted, load, contextlib.nullcontext, end)
+                return self._load_by_name(wanted, load, contextlib.nullcontext, end)  # within the pause
         if not result.available:
             return None
+        self._load_failed = False
         return Loaded(wanted, False, result.bytes_received, [source["name"] for source in result.sources])
 
-    def _by_name(self, wanted: _hub.VersionInfo, load: Callable, pause: Callable, end: float) -> Loaded:
-        tensors, bytes_received, sources = receive_whole(self._hub, wanted, timeout=_left(end), **self.source)
+    def _load_by_name(self, wanted: _hub.VersionInfo, load: Callable, pause: Callable, end: float) -> Loaded:
+        tensors, bytes_received, sources = receive_whole(self._hub, wanted, timeout=_seconds_left(end), **self.source)
         torn = self._weights.undefined
         if not torn and self._weights.version is not None:
             self._weights.unpublish(drop_retained=True)
         with pause():
+            self._load_failed = True
             load(tensors.items())
             _tensors.await_gpus(self._buffers.values())
+            self._load_failed = False
         if torn:
-            self._weights.reset()
+            self._weights.reset()  # the load has overwritten what was torn
         self._weights.publish(wanted.label, derived_from=wanted.selector)
         self._weights.await_published()
         logger.info("loaded %s by name, and offer it as %s", wanted.label, self._form)
@@ -180,9 +186,9 @@ class EngineWeights:
 
 
 def flat_buffers(tensors: Mapping[str, Any]) -> dict:
-    """torch tensors as `Hub.register` takes them: one that engines have transposed, as the flat memory that it fills.
+    """torch tensors as `Hub.register` takes them: one that is transposed, but has no gaps, as a flat view of its memory.
 
-    ValueError names a tensor that has gaps in its memory.
+    Raises ValueError naming a tensor that has gaps in its memory.
     """
     flat = {}
     for name, tensor in tensors.items():
@@ -198,20 +204,21 @@ def flat_buffers(tensors: Mapping[str, Any]) -> dict:
 
 
 class PublishedCopies:
-    """A trainer's tensors, copied and published until the next ones are: for frameworks that hand them on one by one."""
+    """Publishes copies of a trainer's tensors, which stay published until the next: for frameworks that hand them on one by one."""
 
     def __init__(self, hub: _hub.Hub):
         self._hub, self._copies = hub, {}
         self._weights: Optional[_hub.Weights] = None
-        # A process that was started anew counts from 1 again, and has other weights.
+        # A process that was started anew counts from 1 again with other weights, so its labels are its own.
         self._start, self._steps = uuid.uuid4().hex[:8], itertools.count(1)
 
     def publish_next(self, tensors: Iterable[Tuple[str, Any]]) -> _hub.VersionInfo:
-        """As publish, under a label that no other process gives: the number of the call, and what is the process's own."""
+        """As publish, under a label of this call and process alone: "3-1f09ab2c"."""
         return self.publish("%d-%s" % (next(self._steps), self._start), tensors)
 
     def publish(self, version: Version, tensors: Iterable[Tuple[str, Any]]) -> _hub.VersionInfo:
-        """Takes (name, tensor) pairs, the same ones each time; the tensors are the caller's again once this returns."""
+        """Copies and publishes (name, tensor) pairs, with the same names and shapes in every call. The tensors are the caller's
+        again once this returns."""
         if self._weights is None:
             self._copies = {name: tensor.detach().clone().contiguous() for name, tensor in tensors}
             self._weights = self._hub.register(self._copies)
@@ -230,7 +237,7 @@ class PublishedCopies:
         return self._weights.await_published()
 
     def _withdraw(self) -> None:
-        """Nothing is published where the publish before has failed, or was taken back."""
+        """Unpublishes the copies, if they are still published."""
         try:
             if self._weights.version is not None:
                 self._weights.unpublish(drop_retained=True)
