@@ -1,8 +1,10 @@
 """tensorhub.engines with torch: engines of one form, a trainer of several ranks, and what goes wrong."""
 import contextlib
 import threading
+import types
 import unittest
 from concurrent import futures
+from unittest import mock
 
 from fleet import FleetTest, Fused, Trained, torch
 
@@ -120,6 +122,16 @@ class EngineWeightsTest(CoreTest):
         self.assertFalse(weights.undefined)
         self.assert_holds(torn, trained)
 
+    def test_where_no_engine_gives_what_it_offers_the_version_is_loaded_by_name(self):
+        trained = Trained()
+        self.publish(trained, 1)
+        first, offering = self.engine("first")
+        offering.update(1, load=first.load_weights)
+        second, weights = self.engine("second")
+        with mock.patch.object(tensorhub.Weights, "update", side_effect=tensorhub.Unavailable("it does not answer")):
+            self.assertTrue(weights.update(1, load=second.load_weights).by_name)
+        self.assert_holds(second, trained)
+
     def test_an_update_that_runs_out_of_time_ends_and_says_that_the_buffers_are_torn(self):
         trained = Trained()
         self.publish(trained, 1)
@@ -207,7 +219,26 @@ class EngineWeightsTest(CoreTest):
         self.assertFalse(paused[-1])
 
 
+class WholeTest(unittest.TestCase):
+    def test_a_rank_without_rows_is_passed_over(self):
+        def piece(begin, rows):
+            return types.SimpleNamespace(name="w", dtype="F32", global_shape=(6, 2), begin=(begin, 0), shape=(rows, 2))
+        whole = engines._Whole(piece(0, 3))
+        for begin, rows in ((0, 3), (3, 0), (3, 3), (6, 0)):
+            whole.add(piece(begin, rows), torch.full((rows, 2), float(begin)))
+        whole.check()
+        self.assertTrue(torch.equal(whole.tensor[:, 0], torch.tensor([0., 0, 0, 3, 3, 3])))
+        with self.assertRaisesRegex(ValueError, "begin at .3, 0. and differ"):
+            whole.add(piece(3, 2), torch.zeros(2, 2))
+
+
 class PublishedCopiesTest(CoreTest):
+    def test_copies_have_no_history(self):
+        copies = engines.PublishedCopies(self.join("trainer"))
+        for _ in range(2):
+            copies.publish_next([("a", torch.ones(3, requires_grad=True))])
+        self.assertFalse(copies._copies["a"].requires_grad)
+
     def test_after_a_publish_that_failed_comes_the_next(self):
         copies = engines.PublishedCopies(self.join("trainer"))
         copies.publish(1, [("a", torch.zeros(3)), ("b", torch.zeros(2))])

@@ -41,9 +41,9 @@ class Fused(torch.nn.Module):
 
     def load_weights(self, weights):
         self.loads += 1
-        seen = set()
+        seen, param = set(), self.qkv.weight  # looked up once, as engines do
         for name, tensor in weights:
-            self.qkv.weight.weight_loader(self.qkv.weight, tensor, "qkv".index(name[0]))
+            param.weight_loader(param, tensor, "qkv".index(name[0]))
             seen.add(name)
         return seen
 

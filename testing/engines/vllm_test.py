@@ -2,6 +2,7 @@
 import gc
 import unittest
 import weakref
+from unittest import mock
 
 from fleet import FleetTest, Trained, torch
 from vllm_worker import worker_of_fused  # before vLLM: it sets the device
@@ -87,6 +88,20 @@ class VllmTest(FleetTest):
         vllm_member.started[worker.model] = member
         self.addCleanup(worker.shutdown_weight_transfer_engine)
         return weights, member
+
+    def test_a_load_that_failed_half_way_leaves_nothing_to_the_next(self):
+        trained, worker = Trained(), worker_of_fused()
+        trainer = self.trainer(trained, [worker])
+        load = worker.model.load_weights
+        with mock.patch.object(worker.model, "load_weights", lambda tensors: load([next(iter(tensors))]) and 1 / 0):
+            with self.assertRaises(ZeroDivisionError):
+                trainer.send_weights()
+        self.assertTrue(worker.weight_transfer_engine._member._weights.undefined)
+        with torch.no_grad():
+            trained.v.weight.add_(1)  # what comes last
+        trainer.send_weights()
+        self.assert_holds(worker.model, trained)
+        self.assertFalse(worker.weight_transfer_engine._member._weights.undefined)
 
     def test_what_the_loader_has_begun_goes_on(self):
         trained, worker = Trained(), worker_of_fused()

@@ -1,7 +1,9 @@
 #include "th/client/server_list.h"
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <optional>
 #include <system_error>
 #include <utility>
@@ -14,6 +16,7 @@
 #include "absl/time/clock.h"
 #include "th/client/cancel_hook.h"
 #include "th/client/data_address.h"
+#include "th/client/detached_call.h"
 #include "th/status/status_macros.h"
 #include "th/transfer/monotonic_clock.h"
 
@@ -58,6 +61,25 @@ absl::StatusOr<std::vector<std::string>> ReadAddresses(const std::string& path) 
       absl::StrCat(path, " holds no server's address: ", servers.status().message()));
 }
 
+using FileReading = DetachedCall<absl::StatusOr<ServerList>>;
+
+std::atomic<int> file_readings{0};
+
+// On a thread of its own, as a file server may hang.
+absl::StatusOr<std::shared_ptr<FileReading>> StartReading(absl::string_view text) {
+  if (file_readings.fetch_add(1) >= kMaxServerFileReadings) {
+    file_readings.fetch_sub(1);
+    return absl::UnavailableError(
+        absl::StrCat(kMaxServerFileReadings, " threads wait for files of servers' addresses as ",
+                     text, ": the file system that they lie on does not answer"));
+  }
+  return FileReading::Start([text = std::string(text)] {
+    absl::StatusOr<ServerList> servers = ServerList::Parse(text);
+    file_readings.fetch_sub(1);
+    return servers;
+  });
+}
+
 }  // namespace
 
 absl::StatusOr<ServerList> ServerList::Parse(absl::string_view text) {
@@ -98,9 +120,22 @@ absl::Status CheckServers(absl::string_view text) {
 
 absl::StatusOr<ServerList> AwaitServers(absl::string_view text, absl::Duration timeout) {
   const absl::Time deadline = MonotonicNow() + timeout;
+  if (!absl::StartsWith(text, kFilePrefix)) return ServerList::Parse(text);
   for (;;) {
-    absl::StatusOr<ServerList> servers = ServerList::Parse(text);
-    if (!absl::IsUnavailable(servers.status()) || MonotonicNow() >= deadline) return servers;
+    TH_ASSIGN_OR_RETURN(const std::shared_ptr<FileReading> reading, StartReading(text));
+    std::optional<absl::StatusOr<ServerList>> servers;
+    do {
+      TH_RETURN_IF_ERROR(CheckNotCancelled("no server was reached"));
+      servers = reading->AwaitFor(kServerFilePoll);
+    } while (!servers.has_value() && MonotonicNow() < deadline);
+    if (!servers.has_value()) {
+      return absl::UnavailableError(
+          absl::StrCat(text, " was not read within ", absl::FormatDuration(timeout),
+                       ": the file system that it lies on does not answer"));
+    }
+    if (!absl::IsUnavailable(servers->status()) || MonotonicNow() >= deadline) {
+      return *std::move(servers);
+    }
     TH_RETURN_IF_ERROR(CheckNotCancelled("no server was reached"));
     absl::SleepFor(kServerFilePoll);
   }

@@ -32,6 +32,9 @@ inline constexpr size_t kMaxRedirects = 4;
 
 // A file of addresses with more bytes is refused.
 inline constexpr size_t kMaxServerFileBytes = 4096;
+// The most threads of a process that AwaitServers has read files at once: those of a file server
+// that hangs stay.
+inline constexpr int kMaxServerFileReadings = 64;
 // How often AwaitServers looks for the file.
 inline constexpr absl::Duration kServerFilePoll = absl::Milliseconds(50);
 // How long ReadAgain waits for the file. A read that takes longer goes on; a later call has its
@@ -82,8 +85,9 @@ class ServerList {
 // Checks the text alone, with Parse's errors: the file that it names need not be there.
 absl::Status CheckServers(absl::string_view text);
 
-// As Parse, but waits up to `timeout` for a file that is not there yet: a server may be starting.
-// CANCELLED: the caller's calls were cancelled meanwhile.
+// As Parse, but waits up to `timeout` for a file that is not there yet, as a server may be
+// starting, or that is on a file server that hangs. CANCELLED: the caller's calls were cancelled
+// meanwhile.
 absl::StatusOr<ServerList> AwaitServers(absl::string_view text, absl::Duration timeout);
 
 }  // namespace th

@@ -56,6 +56,14 @@ TEST(ServerListTest, AFileServerThatHangsHoldsNobodyUp) {
   EXPECT_EQ(servers.current(), "b:2");
 }
 
+TEST(ServerListTest, AFileServerThatHangsIsAwaitedForATime) {
+  const std::string path = ::testing::TempDir() + "/hanging_at_first";
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);  // whoever opens it waits for a writer
+  EXPECT_THAT(AwaitServers("file:" + path, absl::Milliseconds(20)),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("was not read within 20ms")));
+  std::ofstream(path) << "b:2\n";  // for the thread that is left behind
+}
+
 TEST(ServerListTest, AFileIsReadAgainAndFollowed) {
   const std::string path = ::testing::TempDir() + "/addresses", text = "file:" + path;
   std::ofstream(path) << "a:1\n";

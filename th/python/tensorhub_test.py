@@ -201,6 +201,25 @@ class CastsTest(HubTest):
         self.assertTrue(cast.apply().moved)
         self.assertEqual(list(target.values), [99, 2, 3])
 
+    def test_a_cast_back_that_was_interrupted_is_made_up_for(self):
+        plain = array.array("f", [1, 2])
+        trainer = self.join().register({"w": plain})
+        trainer.publish(1)
+        trainer.await_published()
+        target = FakeFloats([0, 0])
+        cast = self.join("cast").register({"w": target}, dtype="float32")
+        with mock.patch.object(cast._casts, "read_twins", side_effect=KeyboardInterrupt):
+            with self.assertRaises(KeyboardInterrupt):
+                cast.update(1)
+        self.assertEqual(list(target.values), [0, 0])
+        self.assertFalse(cast.update(9).available)
+        self.assertEqual(list(target.values), [0, 0])
+        self.assertTrue(cast.update(1).already_there)
+        self.assertEqual(list(target.values), [1, 2])
+        target.values[0] = 5
+        self.assertTrue(cast.update(1).already_there)
+        self.assertEqual(target.values[0], 5)
+
     def test_what_is_published_is_not_written_by_another_publish(self):
         source = FakeFloats([1, 2])
         trainer = self.join().register({"w": source}, dtype="float32")
@@ -314,6 +333,20 @@ class VerbsTest(HubTest):
         self.assertEqual(dict(receive), tensors)
         self.assertEqual(receive.result["tensors"], 20)
 
+    def test_receives_tied_tensors_of_several_segments(self):
+        memory, last = bytearray(os.urandom(300000)), bytearray(b"last")
+        weights = self.join().register({"embed": memory, "head": memory, "last": last}, segment_bytes="64KiB")
+        weights.publish(1)
+        weights.await_published()
+        received = dict(self.join("engine").receive(framework="bytes"))
+        self.assertEqual(received, {"embed": memory, "head": memory, "last": last})
+
+    def test_a_time_of_zero_is_no_time(self):
+        self.published(12000000)
+        weights = self.join("rollout").register({"w": bytearray(12000000)})
+        with self.assertRaises(tensorhub.DeadlineExceeded):
+            weights.update(timeout=0)
+
     def test_one_group_makes_a_form_and_the_other_waits_for_it(self):
         self.published()
         maker, other = self.join("engine-0"), self.join("engine-1")
@@ -389,6 +422,16 @@ class VerbsTest(HubTest):
                                  env=dict(os.environ, PYTHONPATH=PACKAGES)).stdout
         self.assertEqual(out.strip(), "{'a': bytearray(b'12'), 'b': bytearray(b'3')}")
 
+
+    def test_what_was_put_is_closed_twice_and_where_its_publication_is_lost(self):
+        here = {"server": self.server.address}
+        with tensorhub.store.put_state_dict({"a": bytearray(b"12")}, "closed", **here) as put:
+            put.close()
+        put = tensorhub.store.put_state_dict({"a": bytearray(b"12")}, "closed", **here)
+        lost = tensorhub.Unavailable("PUBLICATION_LOST", code_word="PUBLICATION_LOST")
+        with mock.patch.object(tensorhub.Weights, "unpublish", side_effect=lost):
+            put.close()
+        tensorhub.store.put_state_dict({"a": bytearray(b"12")}, "closed", **here).close()
 
     def test_the_store_says_that_a_version_is_gone(self):
         here = {"server": self.server.address}
@@ -519,6 +562,14 @@ class WrongInputTest(HubTest):
             begin((Shard(0),), (2,), None, (5, 6))
         with self.assertRaisesRegex(ValueError, "only Shard, Replicate and FSDP"):
             begin((object(),), (2,), (0,), (5, 6))
+
+    def test_a_dtensor_that_was_given_other_memory_is_refused(self):
+        tensor = FakeDTensor((10, 6), (2,), (Shard(0),), (0,), (5, 6))
+        weights = self.join().register({"w": tensor})
+        tensor.memory = (ctypes.c_uint8 * 128)()
+        tensor.address = ctypes.addressof(tensor.memory)
+        with self.assertRaisesRegex(ValueError, "'w' lies elsewhere"):
+            weights.publish(1)
 
     def test_dlpack_is_taken_by_its_types(self):
         for (code, bits), dtype in {(2, 32): "F32", (4, 16): "BF16", (10, 8): "F8_E4M3", (12, 8): "F8_E5M2"}.items():
@@ -676,6 +727,15 @@ class InterruptTest(HubTest):
         self.assertIsNone(weights.staged)
         self.assertFalse(weights.undefined)
 
+    def test_leaving_a_server_that_does_not_answer(self):
+        with tensorhub.serve() as server:
+            hub = tensorhub.join(server.address, run="r", model="m", group="g")
+            os.kill(server._process.pid, signal.SIGSTOP)
+            try:
+                self.interrupted(lambda: hub.leave(timeout=30), self.begun("th-call"))
+            finally:
+                os.kill(server._process.pid, signal.SIGCONT)
+
     def test_waiting_for_a_version(self):
         hub = self.join("rollout")
         self.interrupted(lambda: hub.wait_for(99, timeout=HOUR), self.begun("th-call"))
@@ -793,11 +853,42 @@ class LifetimeTest(HubTest):
         self.assertEqual(len(target), 12000001)
         self.assertFalse(_operation._calls)
 
-    def test_a_slice_is_read_after_its_receive_is_gone(self):
-        _, memory = self.published(300000)
-        piece = next(self.join("engine").receive().slices())
-        gc.collect()
-        self.assertEqual(len(bytes(piece.data)), len(piece.data))
+    def test_a_slice_is_not_read_after_its_receive_is_gone_or_has_gone_on(self):
+        self.published(300000)
+        hub = self.join("engine")
+        first = next(hub.receive().slices())
+        pieces = list(hub.receive(limit="300KB").slices())
+        self.assertGreater(len(pieces), 1)
+        for piece in [first] + pieces:
+            with self.assertRaisesRegex(ValueError, "released memoryview"):
+                bytes(piece.data)
+
+    def test_a_process_ends_while_its_threads_and_what_atexit_calls_use_handles(self):
+        self.published(12000000)
+        code = """
+import atexit, threading
+hub = None
+atexit.register(lambda: hub.leave())  # before anything of tensorhub is registered there
+import tensorhub
+hub = tensorhub.join(%r, run="r", model=%r, group="ending")
+weights = hub.register({"w": bytearray(12000000)})
+begun = threading.Event()
+def follow():
+    while True:
+        try:
+            weights.update(on_progress=lambda done, total: begun.set())
+            weights.reset()
+        except tensorhub.Error:
+            pass
+threading.Thread(target=follow, daemon=True).start()
+slices = hub.receive().slices()
+next(slices)
+begun.wait()
+""" % (self.server.address, self.model)
+        for _ in range(3):
+            out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60,
+                                 env=dict(os.environ, PYTHONPATH=PACKAGES))
+            self.assertEqual(out.returncode, 0, out.stderr)
 
     def test_a_receive_that_is_left_in_its_middle_goes_at_once(self):
         tensors = {"a.%d" % i: bytearray(100000) for i in range(20)}

@@ -23,6 +23,8 @@ class Casts:
     def __init__(self, dtype: Any = None) -> None:
         self._floating = None if dtype is None else floating_type(dtype)
         self._pairs: dict = {}  # by place: (name, the caller's, its twin); tied tensors have one
+        # Whether the twins may be newer than the caller's tensors: a call that writes them is under way, or was interrupted.
+        self.in_doubt = False
 
     def __len__(self) -> int:
         return len(self._pairs)
@@ -31,7 +33,8 @@ class Casts:
         """What is registered for the caller's `value`: itself, where it has the type or is of no floating-point type."""
         if self._floating is None or described.dtype == _tensors.DTYPES[self._floating] or described.dtype not in _FLOATING_TYPES:
             return described
-        place = described.place + (described.dtype,)
+        # Empty tensors all lie at the address 0.
+        place = described.place + (described.dtype,) if described.address else described.name
         if place not in self._pairs:
             self._pairs[place] = described.name, value, _twin_of(described.name, value, self._floating)
         return _tensors.describe(described.name, self._pairs[place][2])
@@ -49,15 +52,10 @@ class Casts:
         self._copy_all((twin, given) for _, given, twin in self._pairs.values())
 
     def _copy_all(self, pairs: Iterable[tuple]) -> None:
-        """From the first to the second of each, on torch's current stream, and waits for that alone.
-
-        The library reads and writes GPU memory outside of torch's streams; another stream may hold a collective that ends only
-        after this call.
-        """
+        """From the first to the second of each, and waits for it: the library uses GPU memory outside of torch's streams."""
         for source, target in pairs:
             _copy(source, target)
-        for device in _tensors.gpus_of(twin for _, _, twin in self._pairs.values()):
-            sys.modules["torch"].cuda.current_stream(device).synchronize()
+        _tensors.await_current_streams(twin for _, _, twin in self._pairs.values())
 
 
 def _copy(source: Any, target: Any) -> None:

@@ -23,7 +23,10 @@ class Lease:
 
 
 def _free(free: Callable[[ctypes.c_void_p], None], value: ctypes.c_void_p, keep: list) -> None:
-    free(value)
+    """At the end of the process others may still refer to the lease, on threads or in what atexit calls: they find no value."""
+    handle = ctypes.c_void_p(value.value)
+    value.value = None
+    free(handle)
     keep.clear()
 
 
@@ -40,13 +43,15 @@ class Handle:
 
     @property
     def is_open(self) -> bool:
-        return self._lease is not None
+        return self._lease is not None and bool(self._lease.value)
 
     def lease(self) -> Lease:
         """FailedPrecondition once it is closed."""
         lease = self._lease
         if lease is None:
             raise FailedPrecondition(self._over)
+        if not lease.value:
+            raise FailedPrecondition("the process ends, and what was joined and registered has ended before it")
         return lease
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:

@@ -115,12 +115,16 @@ class Hub:
     def __exit__(self, *_: Any) -> None:
         self.leave()
 
+    def _leave(self, timeout: float) -> Operation:
+        # Where Ctrl-C leaves the operation to the reaper, the client ends there too, and not on this thread.
+        return self._operation(lib.th_leave_start, _arguments.seconds(timeout), keep=self._handle.lease())
+
     def leave(self, timeout: float = 5) -> None:
         """Leaves the group. Readers end the segment under way; weights that are registered end. Idempotent."""
         if not self._handle.is_open:
             return
         try:
-            self._operation(lib.th_leave_start, _arguments.seconds(timeout)).run()
+            self._leave(timeout).run()
         finally:
             self._handle.close()
 
@@ -129,7 +133,7 @@ class Hub:
         if not self._handle.is_open:
             return
         try:
-            await self._operation(lib.th_leave_start, _arguments.seconds(timeout)).run_async()
+            await self._leave(timeout).run_async()
         finally:
             self._handle.close()
 
@@ -303,6 +307,8 @@ class Weights:
             derived_from=derived_from, snapshot=int(snapshot or snapshot_or_in_place),
             snapshot_or_in_place=int(snapshot_or_in_place), after_cuda_event=after_cuda_event)
         self._check_places()
+        if after_cuda_event is None:
+            _tensors.await_current_streams(each.keep for each in self._tensors)
         if self._casts and after_cuda_event is not None:
             raise ValueError("after_cuda_event is for tensors that are published themselves; these are cast (dtype=) on torch's "
                              "current stream: make that wait for the event")
@@ -319,7 +325,8 @@ class Weights:
         They must not be written until unpublish has returned. With `snapshot` a copy in host memory is published instead
         (join's `snapshot_limit`), and they may be written once this returns; with `snapshot_or_in_place` they are published
         in place where there is no room. `derived_from` is the selector of the version of which this is another form.
-        `after_cuda_event` (torch: Event.cuda_event) is awaited first: what a stream is still writing is published.
+        What torch's current streams were asked for is awaited first; in its place `after_cuda_event` (torch: Event.cuda_event), by the
+        library: this call does not block for it.
         """
         self._publish(version, attributes, timeout, snapshot, snapshot_or_in_place, derived_from, after_cuda_event).run()
 
@@ -372,12 +379,25 @@ class Weights:
 
     # ---- moving to a version
 
-    def _finished(self, result: Result) -> UpdateResult:
-        """The result, once the caller's own tensors have what came, where that is cast."""
-        update = UpdateResult._of(result)
-        if update.moved:
-            self._casts.read_twins()
-        return update
+    @contextlib.contextmanager
+    def _casting_back(self) -> Iterator[Callable[[Result], UpdateResult]]:
+        """Around a call that may write the twins. Yields what takes its result: the caller's own tensors have what came then. Where
+        that was interrupted, the next call makes up for it, also one that finds the version there."""
+        casts, doubted = self._casts, self._casts.in_doubt
+
+        def finished(result: Result) -> UpdateResult:
+            update = UpdateResult._of(result)
+            if update.moved or (update.already_there and doubted):
+                casts.read_twins()
+            casts.in_doubt = doubted and not update.available
+            return update
+
+        casts.in_doubt = True
+        try:
+            yield finished
+        except Error:
+            casts.in_doubt = doubted
+            raise
 
     def _update(self, version: Version, timeout: float, drain_timeout: float, floor: Optional[str], drop_retained: bool,
                 offload_timeout: float, when_seeding: str, in_place: bool) -> Operation:
@@ -401,15 +421,17 @@ class Weights:
         After an error see `undefined`. Ctrl-C leaves the weights as they were where nothing has been written yet.
         """
         with _progress.shown(progress, on_progress, "update") as report:
-            return self._finished(self._update(version, timeout, drain_timeout, floor, drop_retained, offload_timeout,
-                                            when_seeding, in_place).run(report))
+            with self._casting_back() as finished:
+                return finished(self._update(version, timeout, drain_timeout, floor, drop_retained, offload_timeout, when_seeding,
+                                             in_place).run(report))
 
     async def update_async(self, version: Version = "latest", *, timeout: float = 600, drain_timeout: float = 5,
                            floor: Optional[str] = None, drop_retained: bool = False, offload_timeout: float = 60,
                            when_seeding: str = "wait", in_place: bool = False) -> UpdateResult:
         """As update, for event loops; a task that is cancelled cancels it."""
-        return self._finished(await self._update(version, timeout, drain_timeout, floor, drop_retained, offload_timeout,
-                                              when_seeding, in_place).run_async())
+        with self._casting_back() as finished:
+            return finished(await self._update(version, timeout, drain_timeout, floor, drop_retained, offload_timeout, when_seeding,
+                                               in_place).run_async())
 
     def _stage(self, version: Version, timeout: float, floor: Optional[str], when_seeding: str) -> Operation:
         options = _library.StageOptions(timeout=timeout, floor=floor, when_seeding=seeding_of(when_seeding))
@@ -436,12 +458,14 @@ class Weights:
     def apply(self, *, timeout: float = 60, drain_timeout: float = 5, drop_retained: bool = False,
               offload_timeout: float = 60) -> UpdateResult:
         """Moves what is staged into the weights, on all ranks or on none."""
-        return self._finished(self._apply(timeout, drain_timeout, drop_retained, offload_timeout).run())
+        with self._casting_back() as finished:
+            return finished(self._apply(timeout, drain_timeout, drop_retained, offload_timeout).run())
 
     async def apply_async(self, *, timeout: float = 60, drain_timeout: float = 5, drop_retained: bool = False,
                           offload_timeout: float = 60) -> UpdateResult:
         """As apply, for event loops."""
-        return self._finished(await self._apply(timeout, drain_timeout, drop_retained, offload_timeout).run_async())
+        with self._casting_back() as finished:
+            return finished(await self._apply(timeout, drain_timeout, drop_retained, offload_timeout).run_async())
 
     def discard_staged(self) -> None:
         """Frees what is staged."""
@@ -481,6 +505,15 @@ class Weights:
         """{"bytes", "layout", "snapshot_bytes", "bytes_sent", "gpu_registrations"}."""
         return answer_of(self._handle, lib.th_buffer_info)
 
+
+def withdraw(weights: Weights) -> None:
+    """Unpublishes what is published, and drops what is retained. A publication that is lost already (PUBLICATION_LOST) is none."""
+    try:
+        if weights.version is not None:
+            weights.unpublish(drop_retained=True)
+    except Error as error:
+        if error.code_word != "PUBLICATION_LOST":
+            raise
 
 
 def _join(server: Optional[str], run: Optional[str], model: Optional[str], group: str, rank: int, ranks: int, timeout: float,

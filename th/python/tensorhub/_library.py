@@ -19,6 +19,10 @@ OK, DEADLINE_EXCEEDED = 0, 4
 MOVED, ALREADY_THERE, NOT_AVAILABLE = 1, 2, 3
 
 
+# A time of zero that a caller gives, where zero in a struct would be the default.
+SHORTEST_SECONDS = 1e-9
+
+
 class _Sized(Structure):
     """A struct of tensorhub.h that begins with its size; zero in all else is the default.
 
@@ -37,7 +41,9 @@ def _field(value: Any, name: str, kind: type) -> Any:
         return encoded(value, name)
     if isinstance(value, kind) or kind is c_void_p or issubclass(kind, ctypes._Pointer):
         return value
-    return seconds(value, name) if kind is c_double else integer(value, name, kind)
+    if kind is c_double:
+        return c_double(seconds(value, name).value or SHORTEST_SECONDS)
+    return integer(value, name, kind)
 
 
 class Error(_Sized):

@@ -36,6 +36,7 @@ class _Call:
     def free(self) -> None:
         """Cancels it if it is under way, and waits for its end."""
         lib.th_operation_free(self.handle)
+        self.keep = None
         _calls.discard(self)
 
 
@@ -90,6 +91,7 @@ class Operation:
         self._makes = makes
         self._call = _Call((keep, arguments))
         self._abandon = weakref.finalize(self, _the_reaper().take, self._call)
+        self._abandon.atexit = False  # a thread may be waiting for it then; it ends with the client
         _calls.add(self._call)
         try:
             out = byref(self._call.handle)
@@ -103,8 +105,8 @@ class Operation:
 
     def close(self) -> None:
         """Cancels it if it is under way, and waits for its end."""
-        self._abandon.detach()
-        self._call.free()
+        if self._abandon.detach() is not None:
+            self._call.free()
 
     def progress(self) -> tuple[int, int]:
         """Bytes received, and all there are; zeros before any has come."""

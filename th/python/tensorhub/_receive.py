@@ -1,6 +1,7 @@
 """Receiving a version tensor by tensor, for engines that load by name; nothing of it is kept."""
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import dataclasses
 import select
@@ -24,7 +25,8 @@ def framework_name(dtype: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Slice:
-    """A run of bytes of one tensor in a shard. `data` is good until the next slice is asked for: the memory is used again then.
+    """A run of bytes of one tensor in a shard. `data` is good until the next slice is asked for, or the receive is closed: then it
+    is released, and must not be used by way of another object that was made of it (numpy.frombuffer).
 
     Attributes:
       shape: of the tensor in the shard that is received.
@@ -103,7 +105,8 @@ class Receive:
         lease = Lease(handle.value, lib.th_receive_close)
         lease.keep.append(client.lease())  # a slice is good for as long as both live
         self._handle = Handle(lease, "this receive is closed: receive again")
-        self._memory = bytearray()  # of the tensor whose slices are coming
+        self._memories: dict = {}  # of the tensors whose slices are coming, by name: those of tied ones come in turn
+        self._lent: Optional[memoryview] = None  # the bytes of the slice that was given last
         self.result: Optional[dict] = None
 
     def __enter__(self) -> "Receive":
@@ -123,6 +126,7 @@ class Receive:
 
     def close(self) -> None:
         """Cancels what is under way. Idempotent. Any thread may call it."""
+        self._take_back()
         try:
             self._handle.call(lib.th_receive_cancel)  # whoever waits for a slice wakes
         except FailedPrecondition:  # it is closed
@@ -152,10 +156,10 @@ class Receive:
             if piece is None:
                 return None
             if piece.offset == 0:
-                self._memory = bytearray(piece.tensor_bytes)
-            self._memory[piece.offset:piece.offset + len(piece.data)] = piece.data
+                self._memories[piece.name] = bytearray(piece.tensor_bytes)
+            self._memories[piece.name][piece.offset:piece.offset + len(piece.data)] = piece.data
             if piece.is_last:
-                memory, self._memory = self._memory, bytearray()
+                memory = self._memories.pop(piece.name)
                 return piece, _as_tensor(memory, piece.dtype, piece.shape, self._framework, piece.name)
 
     def _next_slice(self) -> Optional[Slice]:
@@ -172,7 +176,15 @@ class Receive:
                 self.close()
         return found
 
+    def _take_back(self) -> None:
+        """A later read of the last slice's bytes is a ValueError, not one of memory that is used for others, or is gone."""
+        lent, self._lent = self._lent, None
+        if lent is not None:
+            with contextlib.suppress(BufferError):  # another object refers to the bytes
+                lent.release()
+
     def _await_slice(self) -> Optional[Slice]:
+        self._take_back()
         found = _library.Slice()
         lease = self._handle.lease()  # keeps the descriptor open while poll waits for it
         poll = None
@@ -190,8 +202,9 @@ class Receive:
         rows = range(found.dimensions)
         data = (ctypes.c_char * found.bytes).from_address(found.data) if found.bytes else b""
         if data:
-            data.lease = lease  # whoever has the bytes never reads memory that is gone
+            data.lease = lease  # the memory of a slice that is taken lives as long
+        self._lent = memoryview(data).cast("B").toreadonly()
         return Slice(name=found.name.decode(), dtype=(found.dtype or b"").decode(),
                      shape=tuple(found.shape[i] for i in rows), global_shape=tuple(found.global_shape[i] for i in rows),
                      begin=tuple(found.slice_begin[i] for i in rows), tensor_bytes=found.tensor_bytes, offset=found.offset,
-                     data=memoryview(data).cast("B").toreadonly())
+                     data=self._lent)

@@ -154,14 +154,25 @@ def _begin_of_dtensor(name: str, value: Any, local_shape: tuple) -> tuple:
     return tuple(begin)
 
 
+def _is_dtensor(value: Any) -> bool:
+    return hasattr(value, "to_local") and hasattr(value, "placements")
+
+
+def _local(value: Any) -> Any:
+    """A DTensor's part of this rank; another tensor is its own. to_local makes a view for autograd, which costs ten times more."""
+    if not _is_dtensor(value):
+        return value
+    return value._local_tensor if hasattr(value, "_local_tensor") else value.to_local()
+
+
 def _describe_torch(name: str, value: Any) -> Described:
     if not hasattr(value, "data_ptr"):
         raise TypeError("tensor %r is a %s of torch, not a tensor" % (name, type(value).__name__))
     global_shape = slice_begin = None
-    if hasattr(value, "to_local") and hasattr(value, "placements"):
-        local = value.to_local()
-        global_shape, slice_begin = tuple(value.shape), _begin_of_dtensor(name, value, tuple(local.shape))
-        value = local
+    given = value
+    if _is_dtensor(given):
+        value = _local(given)
+        global_shape, slice_begin = tuple(given.shape), _begin_of_dtensor(name, given, tuple(value.shape))
     layout, device = str(getattr(value, "layout", "torch.strided")), getattr(value, "device", None)
     if layout != "torch.strided":
         raise ValueError("tensor %r has layout %s: only strided tensors have one place in memory" % (name, layout))
@@ -173,8 +184,12 @@ def _describe_torch(name: str, value: Any) -> Described:
     dtype = _require_known_dtype(name, DTYPES.get(str(value.dtype).split(".")[-1]), value.dtype)
     # A view keeps the memory even where the caller gives the tensor another one (`parameter.data = ...`).
     keep = value.detach() if hasattr(value, "detach") else value
-    return Described(name, dtype, shape, value.data_ptr(), keep, lambda: (value.data_ptr(), tuple(value.shape)), global_shape,
-                     slice_begin)
+
+    def place_now() -> tuple:
+        now = _local(given)  # FSDP gives a DTensor other memory
+        return now.data_ptr(), tuple(now.shape)
+
+    return Described(name, dtype, shape, value.data_ptr(), keep, place_now, global_shape, slice_begin)
 
 
 def _describe_numpy(name: str, value: Any) -> Described:
@@ -242,6 +257,13 @@ def await_gpus(tensors: Iterable[Any]) -> None:
     """Waits for all that the tensors' GPUs were asked for, on whatever stream."""
     for device in gpus_of(tensors):
         sys.modules["torch"].cuda.synchronize(device)
+
+
+def await_current_streams(tensors: Iterable[Any]) -> None:
+    """Waits for what torch's current stream of each of the tensors' GPUs was asked for, and for that alone: another stream may hold
+    a collective that ends only later."""
+    for device in gpus_of(tensors):
+        sys.modules["torch"].cuda.current_stream(device).synchronize()
 
 
 def describe(name: str, value: Any) -> Described:

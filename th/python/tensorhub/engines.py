@@ -21,7 +21,7 @@ from typing import Any, Callable, ContextManager, Iterable, Mapping, Optional, S
 
 from . import _hub, _receive, _tensors
 from ._arguments import Bytes, Version
-from ._errors import Cancelled, DeadlineExceeded, Error, Unavailable
+from ._errors import Aborted, Cancelled, DeadlineExceeded, Error, Unavailable
 
 logger = logging.getLogger("tensorhub")
 
@@ -43,8 +43,7 @@ class Loaded:
 
 
 def _seconds_left(end: float) -> float:
-    """The seconds until `end`, at least 1 ms: the library takes a timeout of 0 as its default."""
-    return max(0.001, end - time.monotonic())
+    return max(0, end - time.monotonic())
 
 
 class _Whole:
@@ -57,7 +56,12 @@ class _Whole:
 
     def add(self, piece: _receive.Slice, part: Any) -> None:
         """Copies `part` to its place. Ranks that replicate a shard each bring it, with the same bytes."""
-        if self._parts.setdefault(piece.begin, piece.shape) != piece.shape or piece.global_shape != self._shape:
+        if piece.global_shape != self._shape:
+            raise ValueError("tensor %r has the shape %s by one rank, and %s by another"
+                             % (self._name, self._shape, piece.global_shape))
+        if 0 in piece.shape:  # such a part begins where another rank's does
+            return
+        if self._parts.setdefault(piece.begin, piece.shape) != piece.shape:
             raise ValueError("tensor %r: two ranks have parts that begin at %s and differ in shape" % (self._name, piece.begin))
         self.tensor[tuple(slice(begin, begin + size) for begin, size in zip(piece.begin, piece.shape))] = part
 
@@ -130,8 +134,9 @@ class EngineWeights:
         The buffers are written within `pause()` alone; nobody may read them there. `load` is called within it with (name, tensor)
         pairs, all of which have been received and checked, and writes the buffers. What it has asked a GPU for is awaited.
 
-        After an error before the first write the engine keeps its version. A copy of other engines' buffers that breaks off is
-        followed by loading by name, within the same pause. If that fails too, if the time is over by then, or if `load` raises,
+        After an error before the first write the engine keeps its weights; where it was `pause()` that failed, they are offered to
+        nobody any more. Where other engines' buffers cannot be had or their copy breaks off, the version is loaded by name, within
+        the same pause. If that fails too, if the time is over by then, or if `load` raises,
         `undefined` is true, and the buffers are offered to nobody.
         """
         end = time.monotonic() + timeout
@@ -150,17 +155,17 @@ class EngineWeights:
             raise
 
     def _copy_from_engines(self, wanted: _hub.VersionInfo, load: Callable, pause: Callable, end: float) -> Optional[Loaded]:
-        """Copies other engines' buffers; loads by name if they go in the middle of it. None if no engine offers the version any
-        more: nothing was written."""
+        """Copies other engines' buffers; loads by name if they do not give them. None if no engine offers the version any more:
+        nothing was written."""
         with pause():
             try:
                 result = self._weights.update(wanted.selector, timeout=_seconds_left(end), drop_retained=True)
             except (Cancelled, DeadlineExceeded):
                 raise
             except Error as error:
-                if not self._weights.undefined:
+                if not self._weights.undefined and not isinstance(error, (Aborted, Unavailable)):
                     raise
-                logger.warning("the engines that have %s went in mid-update (%s); it is loaded by name", wanted.label, error)
+                logger.warning("the engines that have %s do not give it (%s); it is loaded by name", wanted.label, error)
                 return self._load_by_name(wanted, load, contextlib.nullcontext, end)  # within the pause
         if not result.available:
             return None
@@ -223,24 +228,15 @@ class PublishedCopies:
             self._copies = {name: tensor.detach().clone().contiguous() for name, tensor in tensors}
             self._weights = self._hub.register(self._copies)
         else:
-            self._withdraw()
+            _hub.withdraw(self._weights)
             seen = set()
             for name, tensor in tensors:
                 if name not in self._copies or self._copies[name].shape != tensor.shape:
                     raise ValueError("tensor %r %s was not among those that were sent first" % (name, tuple(tensor.shape)))
-                self._copies[name].copy_(tensor)
+                self._copies[name].copy_(tensor.detach())
                 seen.add(name)
             if len(seen) != len(self._copies):
                 raise ValueError("tensor %r was sent first, and not now" % min(set(self._copies) - seen))
         _tensors.await_gpus(self._copies.values())
         self._weights.publish(version)
         return self._weights.await_published()
-
-    def _withdraw(self) -> None:
-        """Unpublishes the copies, if they are still published."""
-        try:
-            if self._weights.version is not None:
-                self._weights.unpublish(drop_retained=True)
-        except Unavailable as error:
-            if error.code_word != "PUBLICATION_LOST":
-                raise

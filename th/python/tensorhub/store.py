@@ -8,6 +8,7 @@ A key is a model of the run "store". What is put stays as long as its `Put` is n
 from __future__ import annotations
 
 import os
+import time
 import uuid
 from typing import Any, Mapping, Optional
 
@@ -22,7 +23,8 @@ class Put:
     """What has been put, for as long as it is not closed. A context manager."""
 
     def __init__(self, hub: _hub.Hub, weights: _hub.Weights, version: _hub.VersionInfo):
-        self._hub, self._weights, self.version = hub, weights, version
+        self._hub, self.version = hub, version
+        self._weights: Optional[_hub.Weights] = weights  # until it is closed
 
     def __enter__(self) -> "Put":
         return self
@@ -31,10 +33,15 @@ class Put:
         self.close()
 
     def close(self) -> None:
-        """Withdraws it: the memory may be written again."""
-        self._weights.unpublish(drop_retained=True)
-        self._weights.unregister()
-        self._hub.leave()
+        """Withdraws it: the memory may be written again. Idempotent."""
+        weights, self._weights = self._weights, None
+        if weights is None:
+            return
+        try:
+            _hub.withdraw(weights)
+            weights.unregister()
+        finally:
+            self._hub.leave()
 
 
 def put_state_dict(state_dict: Mapping[str, Any], key: str, *, server: Optional[str] = None,
@@ -51,16 +58,17 @@ def get_state_dict(key: str, into: Optional[Mapping[str, Any]] = None, *, server
     """The state dict that was put under `key`: into the tensors of `into`, which have the same names, shapes and types, or
     into new ones. Waits for one, `timeout` at most (DeadlineExceeded)."""
     group = "getter-%s-%d-%s" % (os.uname().nodename, os.getpid(), uuid.uuid4().hex[:8])
+    end = time.monotonic() + timeout
     with _hub.join(server, run=RUN, model=key, group=group) as hub:
         found = hub.wait_for(version, timeout)
         if into is None:
-            receiving = hub.receive(found.selector, timeout=timeout, framework=framework)
+            receiving = hub.receive(found.selector, timeout=max(0, end - time.monotonic()), framework=framework)
             values = dict(receiving)
             if receiving.result["outcome"] == "not_available":
                 raise _gone(found, key, receiving.result["reason"])
             return values
         weights = hub.register(into)
-        result = weights.update(found.selector, timeout=timeout)
+        result = weights.update(found.selector, timeout=max(0, end - time.monotonic()))
         if not result.available:
             raise _gone(found, key, result.reason)
         weights.unregister()

@@ -59,8 +59,10 @@ class Member:
     def _load(self, tensors: Iterable[Tuple[str, torch.Tensor]]) -> None:
         model = self._model()
         reload.initialize_layerwise_reload(model)
-        model.load_weights((name, tensor.to(self._device)) for name, tensor in tensors)
-        reload.finalize_layerwise_reload(model, self._config)
+        try:
+            model.load_weights((name, tensor.to(self._device)) for name, tensor in tensors)
+        finally:  # after a failure too: the next reload would go on with what this one has begun
+            reload.finalize_layerwise_reload(model, self._config)
 
     def leave(self) -> None:
         self._hub.leave()
