@@ -4,12 +4,13 @@ import tempfile
 import unittest
 from unittest import mock
 
-from fleet import FleetTest, torch
+from fleet import FleetTest, tensorhub, torch
 from fsdp_test import shard_fully, trainer
 from ranks import Ranks, copies
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 TRAINER_RANKS = ENGINE_RANKS = 2
+ABSENT = "a version that nobody publishes"
 TOKENS = torch.arange(12).reshape(2, 6)
 MODEL = Qwen3Config(vocab_size=64, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
                     num_key_value_heads=2, head_dim=4, tie_word_embeddings=True, architectures=["Qwen3ForCausalLM"],
@@ -51,7 +52,7 @@ def part_of(wholes, rank):
 def engine(rank, ranks, place):
     """Starts with the latest weights. None asks how it came to what it has, another request is the version to update to.
 
-    Answers: whether it was loaded by name, from whom, and the weights.
+    Answers: whether it was loaded by name, from whom, and the weights; to ABSENT what versions it asked for at its start.
     """
     from vllm_worker import WEIGHT_TRANSFER, FakeWorker
     from vllm.config import DeviceConfig, LoadConfig, ModelConfig, ParallelConfig, VllmConfig, set_current_vllm_config
@@ -68,11 +69,20 @@ def engine(rank, ranks, place):
     with set_current_vllm_config(config):
         init_distributed_environment(ranks, rank, "env://", rank, backend="gloo")
         initialize_model_parallel(ranks, backend="gloo")
-        with mock.patch.object(torch.accelerator, "empty_cache"):  # there is no accelerator
+        asked, await_form = [], tensorhub.Hub.await_form
+        with mock.patch.object(torch.accelerator, "empty_cache"), \
+                mock.patch.object(tensorhub.Hub, "await_form", lambda hub, *given: asked.append(given[0]) or await_form(hub, *given)):
+            # There is no accelerator; and what each rank asks for is looked at.
             worker = FakeWorker(config, get_model(vllm_config=config))
         worker.init_weight_transfer_engine(source)
 
         def answer(version):
+            if version == ABSENT:
+                worker.start_weight_update()
+                try:
+                    worker.update_weights({"version": version, "timeout": 0.5})
+                except tensorhub.DeadlineExceeded:
+                    return asked
             if version is not None:
                 worker.start_weight_update()
                 worker.update_weights({"version": version})
@@ -107,6 +117,10 @@ class VllmRanksTest(FleetTest):
         engines = [self.world(engine, ENGINE_RANKS, self.place) for _ in range(2)]
         started = [self.check(world.ask(None), wholes) for world in engines]
         self.assertEqual([sorted(ranks) for ranks in zip(*started)], [[False, True]] * ENGINE_RANKS)
+        for world in engines:
+            asked, *others = world.ask(ABSENT)
+            self.assertTrue(asked[0].startswith("#"), "each rank finds the latest version by itself")
+            self.assertEqual({each for rank in [asked] + others for each in rank}, {asked[0]})
         wholes, *_ = training.ask(2)
         self.assertEqual([self.check(world.ask("2"), wholes) for world in engines], [[True] * ENGINE_RANKS, [False] * ENGINE_RANKS])
 

@@ -1,5 +1,6 @@
 """tensorhub.adapters.vllm against vLLM's own factories, worker and layerwise reload."""
 import gc
+import types
 import unittest
 import weakref
 from unittest import mock
@@ -138,8 +139,40 @@ class VllmTest(FleetTest):
         with self.assertRaisesRegex(ValueError, "no 'sever' in model_loader_extra_config; it has .*server.*version"):
             get_model_loader(LoadConfig(load_format="tensorhub", model_loader_extra_config={"sever": "a:1"}))
         loader = get_model_loader(LoadConfig(load_format="tensorhub", model_loader_extra_config={"server": "a:1"}))
-        with self.assertRaisesRegex(ValueError, "draft model"):
-            loader.load_model(worker_of_fused().vllm_config, object())
+        config = worker_of_fused().vllm_config
+        config.model_config.runner_type = "generate"
+        for model_config, prefix in ((object(), ""), (config.model_config, "draft_model")):
+            with self.assertRaisesRegex(ValueError, "draft model"):
+                loader.load_model(config, model_config, prefix)
+        config.cache_config.cache_dtype = "fp8"
+        with self.assertRaisesRegex(ValueError, "KV cache in fp8"):
+            loader.load_model(config, config.model_config)
+
+    def test_a_new_model_needs_all_of_its_weights(self):
+        worker = worker_of_fused()
+        weights = self.join("trainer").register(Trained())
+        weights.publish(1)
+        weights.await_published()
+        member = vllm_member.Member(vllm_member.TensorHubInitInfo(**self.place), worker.vllm_config, worker.model, torch.device("cpu"),
+                                    is_new=True)
+        self.addCleanup(member.leave)
+        load = worker.model.load_weights
+        with mock.patch.object(worker.model, "load_weights", lambda tensors: load(tensors) and set()):
+            with self.assertRaisesRegex(ValueError, "nothing for 'qkv.weight' and 0 more"):
+                member.update("latest", 30)
+        with mock.patch.object(worker.model, "load_weights", lambda tensors: load(tensors) and {"qkv.weight"}):
+            member.update("latest", 30)
+
+    def test_experts_that_lie_spread_over_data_parallel_ranks_are_of_forms_of_their_own(self):
+        config = worker_of_fused().vllm_config
+        for is_moe in (False, True):
+            config.model_config.is_moe = is_moe
+            forms = set()
+            for rank in range(2):
+                config.parallel_config = types.SimpleNamespace(tensor_parallel_size=1, pipeline_parallel_size=1, rank=0,
+                                                               data_parallel_size=2, data_parallel_rank=rank)
+                forms.add(vllm_member.form_of(config))
+            self.assertEqual(len(forms), 2 if is_moe else 1)
 
     def test_what_cannot_be_meant_is_refused_by_vllm_itself(self):
         worker = worker_of_fused()

@@ -46,6 +46,7 @@ class Casts:
                 raise ValueError("tensor %r has the shape %s now, and had %s when it was registered: register the weights again"
                                  % (name, tuple(given.shape), tuple(twin.shape)))
         self._copy_all((given, twin) for _, given, twin in self._pairs.values())
+        self.in_doubt = False
 
     def read_twins(self) -> None:
         """Casts what is registered into the caller's tensors."""

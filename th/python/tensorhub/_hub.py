@@ -381,7 +381,7 @@ class Weights:
 
     @contextlib.contextmanager
     def _casting_back(self) -> Iterator[Callable[[Result], UpdateResult]]:
-        """Around a call that may write the twins. Yields what takes its result: the caller's own tensors have what came then. Where
+        """While a call runs that may write the twins. Yields what takes its result: the caller's own tensors have what came then. Where
         that was interrupted, the next call makes up for it, also one that finds the version there."""
         casts, doubted = self._casts, self._casts.in_doubt
 
@@ -421,17 +421,17 @@ class Weights:
         After an error see `undefined`. Ctrl-C leaves the weights as they were where nothing has been written yet.
         """
         with _progress.shown(progress, on_progress, "update") as report:
+            operation = self._update(version, timeout, drain_timeout, floor, drop_retained, offload_timeout, when_seeding, in_place)
             with self._casting_back() as finished:
-                return finished(self._update(version, timeout, drain_timeout, floor, drop_retained, offload_timeout, when_seeding,
-                                             in_place).run(report))
+                return finished(operation.run(report))
 
     async def update_async(self, version: Version = "latest", *, timeout: float = 600, drain_timeout: float = 5,
                            floor: Optional[str] = None, drop_retained: bool = False, offload_timeout: float = 60,
                            when_seeding: str = "wait", in_place: bool = False) -> UpdateResult:
         """As update, for event loops; a task that is cancelled cancels it."""
+        operation = self._update(version, timeout, drain_timeout, floor, drop_retained, offload_timeout, when_seeding, in_place)
         with self._casting_back() as finished:
-            return finished(await self._update(version, timeout, drain_timeout, floor, drop_retained, offload_timeout, when_seeding,
-                                               in_place).run_async())
+            return finished(await operation.run_async())
 
     def _stage(self, version: Version, timeout: float, floor: Optional[str], when_seeding: str) -> Operation:
         options = _library.StageOptions(timeout=timeout, floor=floor, when_seeding=seeding_of(when_seeding))
@@ -458,14 +458,16 @@ class Weights:
     def apply(self, *, timeout: float = 60, drain_timeout: float = 5, drop_retained: bool = False,
               offload_timeout: float = 60) -> UpdateResult:
         """Moves what is staged into the weights, on all ranks or on none."""
+        operation = self._apply(timeout, drain_timeout, drop_retained, offload_timeout)
         with self._casting_back() as finished:
-            return finished(self._apply(timeout, drain_timeout, drop_retained, offload_timeout).run())
+            return finished(operation.run())
 
     async def apply_async(self, *, timeout: float = 60, drain_timeout: float = 5, drop_retained: bool = False,
                           offload_timeout: float = 60) -> UpdateResult:
         """As apply, for event loops."""
+        operation = self._apply(timeout, drain_timeout, drop_retained, offload_timeout)
         with self._casting_back() as finished:
-            return finished(await self._apply(timeout, drain_timeout, drop_retained, offload_timeout).run_async())
+            return finished(await operation.run_async())
 
     def discard_staged(self) -> None:
         """Frees what is staged."""

@@ -25,8 +25,8 @@ def framework_name(dtype: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Slice:
-    """A run of bytes of one tensor in a shard. `data` is good until the next slice is asked for, or the receive is closed: then it
-    is released, and must not be used by way of another object that was made of it (numpy.frombuffer).
+    """A run of bytes of one tensor in a shard. `data` is good until the next slice is asked for: then it is released, and must not be
+    used by way of another object that was made of it (numpy.frombuffer).
 
     Attributes:
       shape: of the tensor in the shard that is received.
@@ -126,7 +126,6 @@ class Receive:
 
     def close(self) -> None:
         """Cancels what is under way. Idempotent. Any thread may call it."""
-        self._take_back()
         try:
             self._handle.call(lib.th_receive_cancel)  # whoever waits for a slice wakes
         except FailedPrecondition:  # it is closed

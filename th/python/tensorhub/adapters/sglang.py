@@ -4,7 +4,7 @@ A server has TH_SERVER, TH_RUN and TH_MODEL in its environment. What drives the 
 
     engine.update_weights_from_tensor(version_tensor(version), load_format="tensorhub")
 
-The wheel's plug-in makes that format known. Without plug-ins a server is started with `--custom-weight-loader tensorhub.adapters.sglang.load`,
+The wheel's plug-in makes that format known. Without plug-ins, as under Ray, a server is started with `--custom-weight-loader tensorhub.adapters.sglang.load`,
 and the format has that name.
 """
 from __future__ import annotations

@@ -39,10 +39,14 @@ class TensorHubModelLoader(DummyModelLoader):
         self._info = TensorHubLoadConfig(**load_config.model_loader_extra_config)
 
     def load_model(self, vllm_config: Any, model_config: Any, prefix: str = "") -> torch.nn.Module:
-        if model_config is not vllm_config.model_config:
-            raise ValueError("TensorHub loads the engine's own model alone: give the draft model a load format of its own")
+        if model_config is not vllm_config.model_config or prefix or model_config.runner_type == "draft":
+            raise ValueError("TensorHub's loader has no weights of a draft model: start the engine from a checkpoint, and let its "
+                             "weight transfer update it")
+        if vllm_config.cache_config.cache_dtype not in ("auto", "float16", "bfloat16"):
+            raise ValueError("TensorHub's loader does not know the scales of a KV cache in %s: start the engine from a checkpoint, "
+                             "and let its weight transfer update it" % vllm_config.cache_config.cache_dtype)
         model = super().load_model(vllm_config, model_config, prefix)
-        member = Member(self._info, vllm_config, model, torch.device(vllm_config.device_config.device))
+        member = Member(self._info, vllm_config, model, torch.device(vllm_config.device_config.device), is_new=True)
         try:
             member.update(self._info.version, self._info.timeout)
         except BaseException:
