@@ -10,7 +10,7 @@ from ranks import Ranks, copies
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 TRAINER_RANKS = ENGINE_RANKS = 2
-ABSENT = "a version that nobody publishes"
+ABSENT = "absent"
 TOKENS = torch.arange(12).reshape(2, 6)
 MODEL = Qwen3Config(vocab_size=64, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
                     num_key_value_heads=2, head_dim=4, tie_word_embeddings=True, architectures=["Qwen3ForCausalLM"],

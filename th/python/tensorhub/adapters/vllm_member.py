@@ -43,10 +43,8 @@ def form_of(vllm_config: Any) -> str:
 
 
 class Member:
-    """A worker as a group of its own. All is received and checked before anything is loaded; after a failure it serves on.
-
-    `is_new`: the model has no weights yet, so that the first version must have all of them.
-    """
+    """A worker as a group of its own. All is received and checked before anything is loaded; after a failure it serves on. Where
+    `is_new`, the model has no weights yet, and the first version must have all of them."""
 
     def __init__(self, info: TensorHubInitInfo, vllm_config: Any, model: torch.nn.Module, device: torch.device, is_new: bool = False):
         self.place, self._device, self._config = info.place(), device, vllm_config.model_config
