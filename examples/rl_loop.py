@@ -222,7 +222,7 @@ def run(method, options):
     server = None
     if method == "tensorhub":
         import tensorhub
-        server = tensorhub.serve()
+        server = tensorhub.serve(quiet=True)
     with tempfile.TemporaryDirectory() as folder:
         places = places_of(method, options.rollouts, folder, server)
         rollouts = Rollouts(method, places[1:])

@@ -8,6 +8,7 @@ from unittest import mock
 
 from fleet import FleetTest, Fused, Trained, torch
 
+import numpy
 import tensorhub
 from tensorhub import engines
 
@@ -282,6 +283,17 @@ class Part:
 
     def data_ptr(self):
         return self.local.data_ptr()
+
+
+class NumpyTest(CoreTest):
+    def test_what_has_no_memory_to_write_is_refused(self):
+        hub = self.join("rollout")
+        with self.assertRaisesRegex(ValueError, "'a' is read-only memory"):
+            hub.register({"a": numpy.frombuffer(bytes(12), numpy.float32)})
+        for scalar in (numpy.float32(5), numpy.int64(3)):
+            with self.assertRaisesRegex(TypeError, "'s' is a scalar of numpy"):
+                hub.register({"s": scalar})
+        hub.register({"s": numpy.array(5)})
 
 
 class CastsTest(CoreTest):

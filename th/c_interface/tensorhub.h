@@ -531,8 +531,8 @@ TH_EXPORT th_status th_receive_open(th_client* client, const char* version,
                                     const th_receive_options* options, th_receive** receive);
 /* The next slice; the one before is given back. TH_OK with a NULL name: all were taken, or the
  * version is not available. TH_DEADLINE_EXCEEDED: none came within `timeout` (0: it only looks);
- * call again. Other errors: the receive has failed, and the text says what was taken. One thread at
- * a time. */
+ * call again, unless th_receive_result returns the same: then the receive's own time is over. Other
+ * errors: the receive has failed, and the text says what was taken. One thread at a time. */
 TH_EXPORT th_status th_receive_next(th_receive* receive, double timeout, th_slice* slice);
 /* For poll, after th_receive_next has returned TH_DEADLINE_EXCEEDED (with timeout 0 it gives the
  * slice before back and returns at once): readable when the next slice is there, or the receive has

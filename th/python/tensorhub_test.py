@@ -355,7 +355,34 @@ class VerbsTest(HubTest):
         received = dict(self.join("engine").receive(framework="bytes"))
         self.assertEqual(received, {"embed": memory, "head": memory, "last": last})
 
+    def test_a_receive_ends_with_its_time(self):
+        self.published(12000000)  # a second and a half
+        hub = self.join("engine")
+        for timeout in (0, 0.2):
+            with self.assertRaises(tensorhub.DeadlineExceeded):
+                for _ in hub.receive(timeout=timeout):
+                    pass
+
+    def test_a_key_that_is_put_is_named(self):
+        here = {"server": self.server.address}
+        with tensorhub.store.put_state_dict({"a": bytearray(b"12")}, "taken", **here):
+            with self.assertRaisesRegex(tensorhub.AlreadyExists, "key 'taken' is put already"):
+                tensorhub.store.put_state_dict({"a": bytearray(b"12")}, "taken", **here)
+
+    def test_a_server_outlives_a_forked_child_that_exits(self):
+        with tensorhub.serve(quiet=True) as server:
+            code = "import os, sys; pid = os.fork(); pid == 0 and sys.exit(0); os.waitpid(pid, 0); print(os.path.isdir(server._temporary))"
+            code = "import tensorhub; server = tensorhub.serve(quiet=True); " + code
+            out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60,
+                                 env=dict(os.environ, PYTHONPATH=PACKAGES))
+            self.assertEqual((out.stdout, out.returncode), ("True\n", 0), out.stderr)
+            self.assertNotIn("server_program.cc", out.stderr)
+            self.assertTrue(os.path.isdir(server._temporary))
+        self.assertFalse(os.path.exists(server._temporary))
+
     def test_a_time_of_zero_is_no_time(self):
+        with self.assertRaisesRegex(tensorhub.Unavailable, "within 1ns"):
+            tensorhub.join("127.0.0.1:1", run="r", model="m", group="g", timeout=0)
         self.published(12000000)
         weights = self.join("rollout").register({"w": bytearray(12000000)})
         with self.assertRaises(tensorhub.DeadlineExceeded):

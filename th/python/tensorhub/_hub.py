@@ -176,7 +176,7 @@ class Hub:
         memory of their own that is kept: publish casts the values into it, so that the tensors may be written once it has
         returned, and update and apply cast them back. Other tensors are registered as they are.
 
-        Raises ValueError or TypeError naming the tensor that cannot be taken; AlreadyExists for a name that is taken.
+        Raises ValueError or TypeError naming the tensor that cannot be taken, or a name and form that are registered already.
         """
         described, casts, operation = self._register(values, name, form, segment_bytes, checksums, dtype)
         return Weights(self, operation.run().made, name, described, casts)
@@ -230,7 +230,8 @@ class Hub:
                 framework: Optional[str] = None) -> "_receive.Receive":
         """Iterates over tensors of one shard of `version` as they arrive: `for name, tensor in hub.receive("latest"): ...`
 
-        Nothing is kept, and this client is no source of it. `names` are names or patterns with * and ?; `limit` bounds the
+        A version that is not available gives no tensor: the iterator's `result` says what it came to. It has no twin for event loops:
+        iterate on another thread (asyncio.to_thread). Nothing is kept, and this client is no source of it. `names` are names or patterns with * and ?; `limit` bounds the
         memory for what has arrived and is not taken yet, so a slow consumer slows the transfer. A call of the group: every
         rank makes it, in the same order among its receives. `group` and `rank` say whose shard, where there are several.
         `framework` is "torch", "numpy" or "bytes"; by default torch where it is imported, else numpy, else bytes.
@@ -527,6 +528,10 @@ def _join(server: Optional[str], run: Optional[str], model: Optional[str], group
         given[name] = given_or_environment(name, value)
         if not given[name]:
             raise ValueError("%s is missing: give it to join, or set TH_%s" % (name, name.upper()))
+    if ranks == 0:
+        raise ValueError("ranks is 0: a group has one rank at least")
+    if isinstance(transports, str):
+        raise TypeError("transports is a list of names, not the text %r" % transports)
     options = _library.JoinOptions(
         **given, group=group, rank=rank, ranks=ranks,
         join_timeout=_arguments.seconds(timeout), location=location, spot=int(spot),
@@ -550,6 +555,8 @@ def join(server: Optional[str] = None, *, run: Optional[str] = None, model: Opti
     retained versions (`offload_limit`), versions received beside what is in use (`staging_limit`) and published copies
     (`snapshot_limit`). `data_address` is where to serve weights: an address, an interface or a network of this machine, and a
     port or a range of them, as "eth1" or "10.1.0.0/16:4711-4720". `transports` are "cuda_ipc", "same_host", "ibverbs", "tcp", the best first; empty: all.
+    What is said of the data plane (`data_address`, `transports`, `strict_transport`, `uplink_bytes_per_second`) is the same in all
+    joins of a process to one server, also in that of tensorhub.store: the first one decides.
 
     Raises Unavailable without a server within `timeout` seconds, AlreadyExists naming the live worker that holds the rank.
     """

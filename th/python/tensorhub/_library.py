@@ -39,10 +39,11 @@ class _Sized(Structure):
 def _field(value: Any, name: str, kind: type) -> Any:
     if kind is c_char_p:
         return encoded(value, name)
+    if kind is c_double:
+        given = value if isinstance(value, kind) else seconds(value, name)
+        return c_double(given.value or SHORTEST_SECONDS)
     if isinstance(value, kind) or kind is c_void_p or issubclass(kind, ctypes._Pointer):
         return value
-    if kind is c_double:
-        return c_double(seconds(value, name).value or SHORTEST_SECONDS)
     return integer(value, name, kind)
 
 

@@ -182,6 +182,14 @@ class Receive:
             with contextlib.suppress(BufferError):  # another object refers to the bytes
                 lent.release()
 
+    @staticmethod
+    def _time_is_over(lease: Lease) -> bool:
+        """Whether it was the receive that has ended with DEADLINE_EXCEEDED, and not only the look for a slice."""
+        text = ctypes.c_char_p()
+        status = lib.th_receive_result(lease.value, None, byref(text))  # another error: it is under way
+        _library.take_text(text)
+        return status == _library.DEADLINE_EXCEEDED
+
     def _await_slice(self) -> Optional[Slice]:
         self._take_back()
         found = _library.Slice()
@@ -189,7 +197,7 @@ class Receive:
         poll = None
         while True:
             status = lib.th_receive_next(lease.value, ctypes.c_double(0), byref(found))
-            if status != _library.DEADLINE_EXCEEDED:
+            if status != _library.DEADLINE_EXCEEDED or self._time_is_over(lease):
                 break
             if poll is None:
                 poll = select.poll()

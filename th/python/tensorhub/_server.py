@@ -34,15 +34,15 @@ def program(name: str) -> str:
 class Server:
     """A server that ends with this object, and with this process. A context manager; `address` is "host:port"."""
 
-    def __init__(self, listen: str = "127.0.0.1:0", state_dir: Optional[str] = None):
+    def __init__(self, listen: str = "127.0.0.1:0", state_dir: Optional[str] = None, quiet: bool = False):
         self._temporary = None
         if state_dir is None:
-            self._temporary = tempfile.TemporaryDirectory(prefix="tensorhub-")
-            state_dir = self._temporary.name
+            # No TemporaryDirectory: that of a forked child would be removed with the child.
+            state_dir = self._temporary = tempfile.mkdtemp(prefix="tensorhub-")
         self._owner = os.getpid()
         self._process = subprocess.Popen(
             [program("tensorhub_server"), "--listen=" + listen, "--state-dir=" + state_dir, "--json",
-             "--end-with-parent=%d" % self._owner],
+             "--end-with-parent=%d" % self._owner, "--log-level=" + ("warning" if quiet else "info")],
             stdout=subprocess.PIPE, stdin=subprocess.DEVNULL,
             start_new_session=True)  # a Ctrl-C in the terminal, or a notebook's interrupt, is for this process alone
         atexit.register(self.stop)
@@ -75,7 +75,7 @@ class Server:
                 self._process.wait()
         self._process.stdout.close()
         if self._temporary is not None:
-            self._temporary.cleanup()
+            shutil.rmtree(self._temporary, ignore_errors=True)
 
 
 def _first_line(fd: int) -> bytes:
@@ -94,11 +94,12 @@ def _first_line(fd: int) -> bytes:
     return line.split(b"\n", 1)[0]
 
 
-def serve(listen: str = "127.0.0.1:0", state_dir: Optional[str] = None) -> Server:
+def serve(listen: str = "127.0.0.1:0", state_dir: Optional[str] = None, quiet: bool = False) -> Server:
     """Starts a reference server as a child of this process; without `state_dir` it forgets all at its end.
 
-    Others reach it at `address`, by default on this host alone. RuntimeError: it has not begun.
+    Others reach it at `address`, by default on this host alone. Its log goes to stderr; of one that is `quiet` only warnings and
+    errors. RuntimeError: it has not begun.
 
         with tensorhub.serve() as server, tensorhub.join(server.address, run="r", model="m", group="trainer") as hub: ...
     """
-    return Server(listen, state_dir)
+    return Server(listen, state_dir, quiet)

@@ -194,6 +194,10 @@ def _describe_torch(name: str, value: Any) -> Described:
 
 def _describe_numpy(name: str, value: Any) -> Described:
     interface = value.__array_interface__
+    if any((kind.__module__, kind.__name__) == ("numpy", "generic") for kind in type(value).__mro__):
+        raise TypeError("tensor %r is a scalar of numpy, which has no memory of its own: register numpy.array(value)" % name)
+    if interface["data"][1]:
+        raise ValueError("tensor %r is read-only memory: register a copy of it (array.copy())" % name)
     dtype = _require_known_dtype(name, DTYPES.get(str(value.dtype)) if value.dtype.isnative else None, value.dtype)
     strides = None if interface.get("strides") is None else [s // value.dtype.itemsize for s in interface["strides"]]
     _require_contiguous(name, value.shape, strides, "register numpy.ascontiguousarray(array), and keep that one")

@@ -14,6 +14,7 @@ from typing import Any, Mapping, Optional
 
 from . import _hub
 from ._arguments import Version
+from ._errors import AlreadyExists
 
 RUN = "store"
 _GROUP = "putter"
@@ -47,7 +48,11 @@ class Put:
 def put_state_dict(state_dict: Mapping[str, Any], key: str, *, server: Optional[str] = None,
                    version: Optional[Version] = None) -> Put:
     """Offers `state_dict` under `key` to whoever gets it. One process puts a key at a time: AlreadyExists names another."""
-    hub = _hub.join(server, run=RUN, model=key, group=_GROUP)
+    try:
+        hub = _hub.join(server, run=RUN, model=key, group=_GROUP)
+    except AlreadyExists as error:
+        raise AlreadyExists("key %r is put already, by another Put that is not closed: close that one, or take another key (%s)"
+                            % (key, error), code_word=error.code_word, rank=error.rank, event=error.event) from None
     weights = hub.register(state_dict)
     weights.publish(uuid.uuid4().hex if version is None else version)
     return Put(hub, weights, weights.await_published())
