@@ -12,8 +12,9 @@ passed=0 failed=0 skipped=0
 
 count_unittests() {
   local log=$1 status=$2 ran bad left_out
-  said() { sed -n "s/^\(OK\|FAILED\) (.*$1=\([0-9]*\).*/\2/p" "$log"; }
-  ran=$(sed -n 's/^Ran \([0-9]*\) tests\? in .*/\1/p' "$log")
+  # The last of each kind: a failed test may have shown what another run of unittest said.
+  said() { sed -n "s/^\(OK\|FAILED\)\( (.*\)\?$/\2/p" "$log" | tail -n 1 | sed -n "s/.*$1=\([0-9]*\).*/\1/p"; }
+  ran=$(sed -n 's/^Ran \([0-9]*\) tests\? in .*/\1/p' "$log" | tail -n 1)
   bad=$(($(said failures) + $(said errors) + 0))
   left_out=$(($(said skipped) + 0))
   if ((status != 0)); then

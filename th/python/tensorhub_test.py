@@ -358,10 +358,11 @@ class VerbsTest(HubTest):
     def test_a_receive_ends_with_its_time(self):
         self.published(12000000)  # a second and a half
         hub = self.join("engine")
-        for timeout in (0, 0.2):
-            with self.assertRaises(tensorhub.DeadlineExceeded):
-                for _ in hub.receive(timeout=timeout):
-                    pass
+        hub.wait_for(1)  # which connects what a receive asks by
+        with self.assertRaises(tensorhub.DeadlineExceeded):
+            list(hub.receive(timeout=0.2))
+        with self.assertRaises((tensorhub.DeadlineExceeded, tensorhub.Unavailable)):
+            list(hub.receive(timeout=0))
 
     def test_a_key_that_is_put_is_named(self):
         here = {"server": self.server.address}
