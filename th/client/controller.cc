@@ -42,7 +42,7 @@ constexpr absl::Duration kBetweenAttempts = absl::Milliseconds(100);
 // For a command, or a wait whose time is the server's to keep.
 constexpr absl::Duration kCommandTimeout = absl::Seconds(30);
 constexpr absl::Duration kWaitGrace = absl::Seconds(2);
-// Between two such questions; each pause is twice the one before.
+// The pauses of a call that asks until something has happened; each is twice the one before.
 constexpr absl::Duration kFirstLook = absl::Milliseconds(50);
 constexpr absl::Duration kLongestLook = absl::Seconds(1);
 
@@ -67,7 +67,6 @@ constexpr absl::Duration kCancelInterval = absl::Milliseconds(50);
 // A server that was reached before has so long to answer before it is looked for elsewhere.
 constexpr absl::Duration kMoveOnAfter = absl::Seconds(1);
 
-// The pauses between the questions of a call that asks until something has happened.
 class Pauses {
  public:
   // Returns after the next one, or at `deadline`. CANCELLED, saying `what` becomes of it.

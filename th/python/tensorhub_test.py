@@ -644,6 +644,7 @@ class WrongInputTest(HubTest):
                 (TypeError, "list of names", lambda: hub.receive(names="a")),
                 (TypeError, "timeout is a number of seconds, not str '5'", lambda: weights.update(timeout="5")),
                 (TypeError, "timeout is a number of seconds, not str '5'", lambda: hub.wait_for(timeout="5")),
+                (TypeError, "timeout is a number of seconds, not str ''", lambda: tensorhub.connect(self.server.address, timeout="")),
                 (ValueError, "drain_timeout is nan", lambda: weights.unpublish(drain_timeout=float("nan"))),
                 (TypeError, "form is a text, not int 3", lambda: hub.register({"v": bytearray(1)}, form=3)),
                 (ValueError, "floor is .* zero byte", lambda: weights.update(floor="a\0b")),

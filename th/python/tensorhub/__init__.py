@@ -15,7 +15,8 @@ A rollout's rank:
     if result.moved: ...
 
 Errors are exceptions by code, all of them `tensorhub.Error`. Every call that waits answers Ctrl-C at once, and has a twin that
-ends in _async. Once a process has joined, all calls of a child that it forks raise FailedPrecondition: fork before the first join, or start processes by spawn.
+ends in _async. Once a process has joined, all calls of a child that it forks raise FailedPrecondition: fork before the first
+join, or start processes by spawn.
 """
 from . import _library  # first: it says why the library cannot be loaded
 from . import store

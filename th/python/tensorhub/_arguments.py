@@ -8,6 +8,7 @@ import numbers
 import operator
 import os
 import re
+import time
 from typing import Any, Optional, Union
 
 Version = Union[int, str]
@@ -40,6 +41,16 @@ def seconds(value: float, what: str = "timeout") -> ctypes.c_double:
     if math.isnan(given):
         raise ValueError("%s is %r: a number of seconds is expected" % (what, value))
     return ctypes.c_double(given)
+
+
+def nonzero_seconds(value: float, what: str = "timeout") -> ctypes.c_double:
+    """As seconds, where the library takes zero as its default: a zero that a caller gives is the shortest time."""
+    return ctypes.c_double(seconds(value, what).value or 1e-9)
+
+
+def seconds_left(end: float) -> float:
+    """The seconds until `end` by time.monotonic, none once it is over."""
+    return max(0, end - time.monotonic())
 
 
 def integer(value: int, what: str, kind: type = ctypes.c_uint32) -> Any:

@@ -4,10 +4,10 @@ from __future__ import annotations
 import ctypes
 from typing import Any, Callable, Optional, Sequence
 
-from ._arguments import Version, encoded, given_or_environment, integer, label_of, seconds
+from ._arguments import Version, encoded, given_or_environment, integer, label_of, nonzero_seconds, seconds
 from ._handle import Handle, Lease
 from ._hub import VersionInfo
-from ._library import SHORTEST_SECONDS, lib
+from ._library import lib
 from ._operation import Operation
 
 
@@ -195,7 +195,7 @@ def _connect(server: Optional[str], run: Optional[str], model: Optional[str], ti
     if not server:
         raise ValueError("server is missing: give it to connect, or set TH_SERVER")
     operation = Operation(lib.th_controller_connect_start, encoded(server, "server"), encoded(run, "run"), encoded(model, "model"),
-                          seconds(timeout or SHORTEST_SECONDS), makes="controller")
+                          nonzero_seconds(timeout), makes="controller")
     return "server=%s run=%s model=%s" % (server, run, model), operation
 
 

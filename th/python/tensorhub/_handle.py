@@ -43,7 +43,8 @@ class Handle:
 
     @property
     def is_open(self) -> bool:
-        return self._lease is not None and bool(self._lease.value)
+        lease = self._lease
+        return lease is not None and bool(lease.value)
 
     def lease(self) -> Lease:
         """FailedPrecondition once it is closed."""

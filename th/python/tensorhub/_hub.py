@@ -231,9 +231,10 @@ class Hub:
         """Iterates over tensors of one shard of `version` as they arrive: `for name, tensor in hub.receive("latest"): ...`
 
         A version that is not available gives no tensor: the iterator's `result` says what it came to. It has no twin for event loops:
-        iterate on another thread (asyncio.to_thread). Nothing is kept, and this client is no source of it. `names` are names or patterns with * and ?; `limit` bounds the
-        memory for what has arrived and is not taken yet, so a slow consumer slows the transfer. A call of the group: every
-        rank makes it, in the same order among its receives. `group` and `rank` say whose shard, where there are several.
+        iterate on another thread (asyncio.to_thread). Nothing is kept, and this client is no source of it. `names` are names or
+        patterns with * and ?; `limit` bounds the memory for what has arrived and is not taken yet, so a slow consumer slows the
+        transfer. A call of the group: every rank makes it, in the same order among its receives. `group` and `rank` say whose
+        shard, where there are several.
         `framework` is "torch", "numpy" or "bytes"; by default torch where it is imported, else numpy, else bytes.
         """
         return _receive.Receive(self._handle, version, names, parse_bytes(limit, "limit"), form, group, rank, timeout, framework)
@@ -308,14 +309,14 @@ class Weights:
             derived_from=derived_from, snapshot=int(snapshot or snapshot_or_in_place),
             snapshot_or_in_place=int(snapshot_or_in_place), after_cuda_event=after_cuda_event)
         self._check_places()
-        if after_cuda_event is None:
-            _tensors.await_current_streams(each.keep for each in self._tensors)
         if self._casts and after_cuda_event is not None:
             raise ValueError("after_cuda_event is for tensors that are published themselves; these are cast (dtype=) on torch's "
                              "current stream: make that wait for the event")
         if self._casts and self.version is None:
             # While something is held or published, readers could be reading the twins: the library refuses the publish then.
             self._casts.write_twins()
+        if after_cuda_event is None:
+            _tensors.await_current_streams(each.keep for each in self._tensors)
         return self._operation(lib.th_publish_start, label_of(version), byref(options), keep=options)
 
     def publish(self, version: Version, *, attributes: Optional[Mapping[str, str]] = None, timeout: float = 60,
@@ -326,8 +327,8 @@ class Weights:
         They must not be written until unpublish has returned. With `snapshot` a copy in host memory is published instead
         (join's `snapshot_limit`), and they may be written once this returns; with `snapshot_or_in_place` they are published
         in place where there is no room. `derived_from` is the selector of the version of which this is another form.
-        What torch's current streams were asked for is awaited first; in its place `after_cuda_event` (torch: Event.cuda_event), by the
-        library: this call does not block for it.
+        What torch's current streams were asked for is awaited first. Where `after_cuda_event` (torch: Event.cuda_event) is given,
+        that event is, by the library: this call does not block for it.
         """
         self._publish(version, attributes, timeout, snapshot, snapshot_or_in_place, derived_from, after_cuda_event).run()
 
@@ -534,7 +535,7 @@ def _join(server: Optional[str], run: Optional[str], model: Optional[str], group
         raise TypeError("transports is a list of names, not the text %r" % transports)
     options = _library.JoinOptions(
         **given, group=group, rank=rank, ranks=ranks,
-        join_timeout=_arguments.seconds(timeout), location=location, spot=int(spot),
+        join_timeout=_arguments.nonzero_seconds(timeout), location=location, spot=int(spot),
         offload_limit_bytes=parse_bytes(offload_limit, "offload_limit"),
         staging_limit_bytes=parse_bytes(staging_limit, "staging_limit"),
         snapshot_limit_bytes=parse_bytes(snapshot_limit, "snapshot_limit"),

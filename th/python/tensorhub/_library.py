@@ -12,15 +12,11 @@ import pathlib
 from ctypes import POINTER, Structure, byref, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from typing import Any
 
-from ._arguments import encoded, integer, seconds
+from ._arguments import encoded, integer, nonzero_seconds
 
 ABI_VERSION = 1
 OK, DEADLINE_EXCEEDED = 0, 4
 MOVED, ALREADY_THERE, NOT_AVAILABLE = 1, 2, 3
-
-
-# A time of zero that a caller gives, where zero in a struct would be the default.
-SHORTEST_SECONDS = 1e-9
 
 
 class _Sized(Structure):
@@ -39,12 +35,9 @@ class _Sized(Structure):
 def _field(value: Any, name: str, kind: type) -> Any:
     if kind is c_char_p:
         return encoded(value, name)
-    if kind is c_double:
-        given = value if isinstance(value, kind) else seconds(value, name)
-        return c_double(given.value or SHORTEST_SECONDS)
     if isinstance(value, kind) or kind is c_void_p or issubclass(kind, ctypes._Pointer):
         return value
-    return integer(value, name, kind)
+    return nonzero_seconds(value, name) if kind is c_double else integer(value, name, kind)
 
 
 class Error(_Sized):

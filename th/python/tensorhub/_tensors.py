@@ -231,7 +231,7 @@ def _describe_dlpack(name: str, value: Any) -> Described:
     strides = [tensor.strides[i] for i in range(tensor.ndim)] if tensor.strides else None
     _require_contiguous(name, shape, strides, "register a contiguous copy, and keep that one")
     dtype = _require_known_dtype(name, _DLPACK.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None,
-                   "(%d, %d bits) of DLPack" % (tensor.code, tensor.bits))
+                                 "(%d, %d bits) of DLPack" % (tensor.code, tensor.bits))
     address = tensor.data + tensor.byte_offset if tensor.data else 0
     return Described(name, dtype, shape, address, (capsule, value))
 

@@ -20,7 +20,7 @@ import uuid
 from typing import Any, Callable, ContextManager, Iterable, Mapping, Optional, Sequence, Tuple
 
 from . import _hub, _receive, _tensors
-from ._arguments import Bytes, Version
+from ._arguments import Bytes, Version, seconds_left
 from ._errors import Aborted, Cancelled, DeadlineExceeded, Error, Unavailable
 
 logger = logging.getLogger("tensorhub")
@@ -40,10 +40,6 @@ class Loaded:
     by_name: bool
     bytes_received: int
     sources: Sequence[str]
-
-
-def _seconds_left(end: float) -> float:
-    return max(0, end - time.monotonic())
 
 
 class _Whole:
@@ -84,7 +80,7 @@ def receive_whole(hub: _hub.Hub, version: _hub.VersionInfo, *, names: Sequence[s
     bytes_received, sources, end = 0, [], time.monotonic() + timeout
     for rank in range(ranks):
         receiving = hub.receive(version.selector, names=names, limit=limit, form=form, group=group, rank=rank,
-                                timeout=_seconds_left(end), framework="torch")
+                                timeout=seconds_left(end), framework="torch")
         for piece, part in receiving.parts():
             if piece.name not in wholes:
                 wholes[piece.name] = _Whole(piece)
@@ -136,12 +132,12 @@ class EngineWeights:
 
         After an error before the first write the engine keeps its weights; where it was `pause()` that failed, they are offered to
         nobody any more. Where other engines' buffers cannot be had or their copy breaks off, the version is loaded by name, within
-        the same pause. If that fails too, if the time is over by then, or if `load` raises,
-        `undefined` is true, and the buffers are offered to nobody.
+        the same pause. If that fails too, if the time is over by then, or if `load` raises, `undefined` is true, and the buffers are
+        offered to nobody.
         """
         end = time.monotonic() + timeout
         while True:
-            awaited = self._hub.await_form(version, self._form, _seconds_left(end))
+            awaited = self._hub.await_form(version, self._form, seconds_left(end))
             if awaited.make:
                 break
             loaded = self._copy_from_engines(awaited.version, load, pause, end)
@@ -159,7 +155,7 @@ class EngineWeights:
         nothing was written."""
         with pause():
             try:
-                result = self._weights.update(wanted.selector, timeout=_seconds_left(end), drop_retained=True)
+                result = self._weights.update(wanted.selector, timeout=seconds_left(end), drop_retained=True)
             except (Cancelled, DeadlineExceeded):
                 raise
             except Error as error:
@@ -173,7 +169,7 @@ class EngineWeights:
         return Loaded(wanted, False, result.bytes_received, [source["name"] for source in result.sources])
 
     def _load_by_name(self, wanted: _hub.VersionInfo, load: Callable, pause: Callable, end: float) -> Loaded:
-        tensors, bytes_received, sources = receive_whole(self._hub, wanted, timeout=_seconds_left(end), **self.source)
+        tensors, bytes_received, sources = receive_whole(self._hub, wanted, timeout=seconds_left(end), **self.source)
         torn = self._weights.undefined
         if not torn and self._weights.version is not None:
             self._weights.unpublish(drop_retained=True)

@@ -13,7 +13,7 @@ import uuid
 from typing import Any, Mapping, Optional
 
 from . import _hub
-from ._arguments import Version
+from ._arguments import Version, seconds_left
 from ._errors import AlreadyExists
 
 RUN = "store"
@@ -67,13 +67,13 @@ def get_state_dict(key: str, into: Optional[Mapping[str, Any]] = None, *, server
     with _hub.join(server, run=RUN, model=key, group=group) as hub:
         found = hub.wait_for(version, timeout)
         if into is None:
-            receiving = hub.receive(found.selector, timeout=max(0, end - time.monotonic()), framework=framework)
+            receiving = hub.receive(found.selector, timeout=seconds_left(end), framework=framework)
             values = dict(receiving)
             if receiving.result["outcome"] == "not_available":
                 raise _gone(found, key, receiving.result["reason"])
             return values
         weights = hub.register(into)
-        result = weights.update(found.selector, timeout=max(0, end - time.monotonic()))
+        result = weights.update(found.selector, timeout=seconds_left(end))
         if not result.available:
             raise _gone(found, key, result.reason)
         weights.unregister()

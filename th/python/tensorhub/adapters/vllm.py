@@ -38,11 +38,11 @@ class TensorHubWeightTransferEngine(WeightTransferEngine[TensorHubInitInfo, Tens
     def init_transfer_engine(self, init_info: TensorHubInitInfo) -> None:
         self.shutdown()
         self._member = started.pop(self.model, None)
-        if self._member is not None and self._member.place != init_info.place():
-            self.shutdown()
-        if self._member is None:
-            self._member = Member(init_info, self.vllm_config, self.model, self.device)
-        self._member.take_from(init_info)
+        if self._member is not None and self._member.place == init_info.place():
+            self._member.take_from(init_info)
+            return
+        self.shutdown()
+        self._member = Member(init_info, self.vllm_config, self.model, self.device)
 
     def start_weight_update(self) -> None:
         """Nothing: a reload begins once all has been received."""

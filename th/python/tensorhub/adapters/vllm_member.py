@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import time
 import uuid
 import weakref
@@ -15,6 +14,7 @@ from vllm.distributed.weight_transfer.base import WeightTransferInitInfo
 from vllm.model_executor.model_loader import reload
 
 from .. import _hub
+from .._arguments import given_or_environment, seconds_left
 from ..engines import EngineWeights, Loaded, flat_buffers
 
 
@@ -29,7 +29,7 @@ class TensorHubInitInfo(WeightTransferInitInfo):
     source_ranks: int = 1
 
     def place(self) -> tuple:
-        return tuple(getattr(self, name) or os.environ.get("TH_" + name.upper()) for name in ("server", "run", "model"))
+        return tuple(given_or_environment(name, getattr(self, name)) for name in ("server", "run", "model"))
 
 
 def form_of(vllm_config: Any) -> str:
@@ -53,8 +53,8 @@ class Member:
         buffers = flat_buffers(model.state_dict(keep_vars=True))
         group = "%s-%s-%d" % (info.group, uuid.uuid4().hex[:8], vllm_config.parallel_config.rank)
         self._hub = _hub.join(info.server, run=info.run, model=info.model, group=group)
-        self._weights = EngineWeights(self._hub, buffers, form_of(vllm_config))
-        self.take_from(info)
+        self._weights = EngineWeights(self._hub, buffers, form_of(vllm_config), source_group=info.source_group,
+                                      source_ranks=info.source_ranks)
 
     def take_from(self, info: TensorHubInitInfo) -> None:
         self._weights.source.update(group=info.source_group, ranks=info.source_ranks)
@@ -62,7 +62,7 @@ class Member:
     def update(self, version: str, timeout: float) -> None:
         """A call of all ranks of the engine."""
         end = time.monotonic() + timeout
-        self.last = self._weights.update(self._agreed(version, timeout), load=self._load, timeout=max(0, end - time.monotonic()))
+        self.last = self._weights.update(self._agreed(version, timeout), load=self._load, timeout=seconds_left(end))
         self._is_new = False
 
     def _agreed(self, version: str, timeout: float) -> str:
