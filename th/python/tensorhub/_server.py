@@ -53,7 +53,8 @@ class Server:
             if not isinstance(error, (ValueError, KeyError, TimeoutError)):
                 raise
             raise RuntimeError("tensorhub_server did not begin (exit status %s; %s); its log on stderr says why"
-                               % (self._process.returncode, error or "it said nothing")) from None
+                               % (self._process.returncode, error if isinstance(error, TimeoutError) else "it did not say where "
+                                  "it listens")) from None
 
     def __enter__(self) -> "Server":
         return self
