@@ -11,8 +11,9 @@
 //
 // Environment of a process: TH_FAKE_CUDA_DEVICES (default 2; 0: cuInit finds no device),
 // TH_FAKE_CUDA_INIT_ERROR (what cuInit returns, as a number), TH_FAKE_CUDA_REFUSE_PEERS (set:
-// RefusePeers), TH_FAKE_CUDA_LOSE_DEVICE_COPIES (set: copies between devices' memory, those of
-// kernels excepted, succeed and write nothing).
+// RefusePeers), TH_FAKE_CUDA_LOSE_DEVICE_COPIES (set: kernels and copies between devices'
+// memory succeed and write nothing), TH_FAKE_CUDA_SYNCHRONIZE_MICROSECONDS (cuStreamSynchronize
+// returns so much later, as on a device that has to be asked; for benchmarks).
 //
 // The fake does not imitate that cuMemFree waits for streams, that null streams wait for others,
 // the limits of real devices, or their speed.

@@ -12,6 +12,11 @@ int DevicesFromEnvironment() {
   return text == nullptr ? kDefaultDevices : std::clamp(std::atoi(text), 0, kMaxDevices);
 }
 
+std::chrono::microseconds SynchronizeTimeFromEnvironment() {
+  const char* text = std::getenv("TH_FAKE_CUDA_SYNCHRONIZE_MICROSECONDS");
+  return std::chrono::microseconds(text == nullptr ? 0 : std::max(std::atoi(text), 0));
+}
+
 template <typename Handle>
 uint64_t Number(Handle handle) {
   return reinterpret_cast<uint64_t>(handle);
@@ -34,6 +39,7 @@ FakeDriver::FakeDriver()
     : devices_(DevicesFromEnvironment()),
       gate_(devices_),
       loses_device_copies_(std::getenv("TH_FAKE_CUDA_LOSE_DEVICE_COPIES") != nullptr),
+      synchronize_time_(SynchronizeTimeFromEnvironment()),
       memory_(std::make_unique<FakeMemory>(devices_)) {
   if (const char* text = std::getenv("TH_FAKE_CUDA_INIT_ERROR")) {
     faults_["cuInit"] = {static_cast<CUresult>(std::atoi(text)), 0, 1 << 30};

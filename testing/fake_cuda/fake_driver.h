@@ -5,6 +5,7 @@
 #include <cuda.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -47,7 +48,9 @@ class FakeDriver {
   void CountSynchronization() { ++synchronizations_; }
   uint64_t bytes_to_host() const { return bytes_to_host_; }
   void CountToHost(uint64_t bytes) { bytes_to_host_ += bytes; }
-  // True where copies between devices' memory succeed and write nothing.
+  // How much later than its stream has ended cuStreamSynchronize returns.
+  std::chrono::microseconds synchronize_time() const { return synchronize_time_; }
+  // True where kernels and copies between devices' memory succeed and write nothing.
   bool loses_device_copies() const { return loses_device_copies_; }
 
   // Contexts are named after their devices. -1: none is current.
@@ -90,6 +93,7 @@ class FakeDriver {
   std::atomic<uint64_t> synchronizations_{0};
   std::atomic<uint64_t> bytes_to_host_{0};
   const bool loses_device_copies_;
+  const std::chrono::microseconds synchronize_time_;
   std::unique_ptr<FakeMemory> memory_;
   mutable std::mutex mu_;
   bool initialized_ = false;

@@ -30,6 +30,7 @@ void PassOver(const Endpoint& endpoint, absl::string_view why,
 FillSession::FillSession(Spec spec, ReplicatorLimits limits, absl::Time now)
     : reach_(std::move(spec.reach)),
       strict_transport_(spec.strict_transport),
+      device_transports_(std::move(spec.device_transports)),
       began_at_(now),
       replicator_(std::move(spec.replicator), limits),
       root_(spec.root),
@@ -229,11 +230,17 @@ void FillSession::CountReroute() {
 
 // ---- the pulls
 
+SourceReach FillSession::ReachOf(const Source& source) const {
+  if (device_transports_.contains(source.endpoint.transport)) return SourceReach::kDevice;
+  return source.assigned.distance == Distance::kOtherSite ? SourceReach::kOtherSite
+                                                          : SourceReach::kNear;
+}
+
 void FillSession::HandleAdmitted(SourceIndex index, absl::Time now, bool lists_checksums) {
   Source& source = sources_[index.value];
   if (source.state != SourceState::kOpening) return;
   source.state = SourceState::kAdmitted;
-  replicator_.AddSource(index, now, ReachOf(source.assigned.distance), lists_checksums);
+  replicator_.AddSource(index, now, ReachOf(source), lists_checksums);
 }
 
 void FillSession::HandleChecksums(SourceIndex index, SegmentIndex first,

@@ -27,6 +27,7 @@
 #include <deque>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -171,6 +172,8 @@ class FillSession {
     // find OUT_OF_RANGE at all its endpoints), or lost with the reason, rather than read over the
     // next one.
     bool strict_transport = false;
+    // The names of the transports over which a GPU of this process fetches the bytes.
+    std::set<std::string> device_transports;
     std::optional<Digest> root;
   };
   enum class SourceState : uint8_t { kOpening, kAdmitted, kFinishing, kClosing, kClosed };
@@ -285,6 +288,7 @@ class FillSession {
   enum class Stage : uint8_t { kFilling, kReceived, kComplete, kFailed };
   enum class Life : uint8_t { kRunning, kStopping, kStopped };
 
+  SourceReach ReachOf(const Source& source) const;
   Source* FindInUse(const AssignedSource& wanted);
   void OpenAssigned(absl::Time now);
   bool OpenNextEndpoint(Source& source);
@@ -314,6 +318,7 @@ class FillSession {
 
   const std::function<absl::Status(const Endpoint&)> reach_;
   const bool strict_transport_;
+  const std::set<std::string> device_transports_;
   const absl::Time began_at_;
   PipelineReplicator replicator_;
   std::optional<Digest> root_;

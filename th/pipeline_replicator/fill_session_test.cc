@@ -369,6 +369,33 @@ TEST_F(FillSessionTest, WhereTransportsAreStrictAnotherEndpointOfTheSameOneIsTak
   EXPECT_THAT(Outputs(fill, 0), ElementsAre("lost a of assignment 1, 1: no route"));
 }
 
+TEST_F(FillSessionTest, TheWayToASourceDecidesHowMuchIsAskedOfItAtOnce) {
+  ReplicatorLimits limits;
+  limits.request_bytes = 1024;
+  limits.requests_at_first = 3;
+  limits.requests_in_flight = 1;
+  limits.far_requests_in_flight = 2;
+  limits.device_requests_in_flight = 3;
+  const auto asked = [&](const std::string& transport, Distance distance) {
+    FillSession::Spec spec = SomeShard();
+    spec.reach = [](const Endpoint&) { return absl::OkStatus(); };
+    spec.device_transports = {"cuda_ipc"};
+    FillSession fill(std::move(spec), limits, At(0));
+    AssignedSource source = Source('a');
+    source.endpoints[0].transport = transport;
+    source.distance = distance;
+    fill.SetSources(kFirst, {source}, At(0));
+    Outputs(fill, 0);
+    fill.HandleAdmitted(kA, At(0));
+    int requests = 0;
+    while (fill.PollRequest(kA, At(0)).has_value()) ++requests;
+    return requests;
+  };
+  EXPECT_EQ(asked("tcp", Distance::kSameHost), 1);
+  EXPECT_EQ(asked("tcp", Distance::kOtherSite), 2);
+  EXPECT_EQ(asked("cuda_ipc", Distance::kSameHost), 3);
+}
+
 TEST_F(FillSessionTest, ASilentSourceIsNotWaitedForAgainOverAnotherTransport) {
   FillSession fill = OverAnything(/*strict_transport=*/false);
   fill.SetSources(kFirst, {OfTwoTransports()}, At(0));

@@ -8,19 +8,16 @@
 
 namespace th {
 
-SourceReach ReachOf(Distance distance) {
-  return distance == Distance::kOtherSite ? SourceReach::kOtherSite : SourceReach::kNear;
-}
-
 struct PipelineReplicator::Source {
   SourceIndex index;
-  bool far = false;  // of another site
+  SourceReach reach = SourceReach::kNear;
   uint32_t requests_answered = 0;
   absl::Time added_at;
   absl::Time last_heard;  // or when the first of its requests went out after a rest
   absl::Time last_asked;
   absl::Time waits_since;  // while there are requests
   RequestQueue requests;
+  SegmentSet writing;  // each by one source alone
   bool lists_checksums = false;
   bool owes_list = false;
   SegmentSet corrupted;
@@ -80,7 +77,7 @@ void PipelineReplicator::AddSource(SourceIndex source, absl::Time now, SourceRea
                                    bool lists_checksums) {
   auto added = std::make_unique<Source>();
   added->index = source;
-  added->far = reach == SourceReach::kOtherSite;
+  added->reach = reach;
   added->added_at = added->last_heard = added->last_asked = now;
   added->lists_checksums = lists_checksums;
   list_was_offered_ |= lists_checksums;
@@ -106,7 +103,6 @@ void PipelineReplicator::RetireSource(SourceIndex source) {
 
 void PipelineReplicator::RemoveSource(SourceIndex source) {
   if (Source* removed = Find(source)) LoseList(*removed);
-  std::erase_if(writing_, [&](const auto& entry) { return entry.second == source; });
   sources_.erase(source);
 }
 
@@ -134,12 +130,21 @@ uint64_t PipelineReplicator::SegmentsPerRequest() const {
 }
 
 uint32_t PipelineReplicator::MostInFlight(const Source& source) const {
-  return source.far ? limits_.far_requests_in_flight : limits_.requests_in_flight;
+  switch (source.reach) {
+    case SourceReach::kNear:
+      return limits_.requests_in_flight;
+    case SourceReach::kOtherSite:
+      return limits_.far_requests_in_flight;
+    case SourceReach::kDevice:
+      return limits_.device_requests_in_flight;
+  }
+  return limits_.requests_in_flight;
 }
 
 uint32_t PipelineReplicator::RequestsInFlight(const Source& source) const {
-  if (source.far) return limits_.far_requests_in_flight;
-  return std::min(limits_.requests_in_flight, limits_.requests_at_first + source.requests_answered);
+  const uint32_t most = MostInFlight(source);
+  if (source.reach == SourceReach::kOtherSite) return most;
+  return std::min(most, limits_.requests_at_first + source.requests_answered);
 }
 
 // The requests that what has landed from `source`, and waits for its verdict, would be.
@@ -200,8 +205,10 @@ SegmentSet PipelineReplicator::SkipFor(const Source& source, absl::Time now) con
     if (spec_.window_segments > 0) return SegmentSet::AllOf(spec_.segment_count);
     skip.AddAll(before_);
   }
-  for (const auto& [index, other] : sources_) other->requests.AddOpenTo(&skip);
-  for (const auto& [segment, writer] : writing_) skip.Add(segment);
+  for (const auto& [index, other] : sources_) {
+    other->requests.AddOpenTo(&skip);
+    skip.AddAll(other->writing);
+  }
   for (const auto& [segment, writer] : landed_) skip.Add(segment);
   const bool waits = TH_MUTATE(kAskTheCorruptSourceAgainAtOnce, now < source.withheld_until, false);
   for (const SegmentRange& range : source.corrupted.ranges()) {
@@ -245,7 +252,9 @@ SegmentRange PipelineReplicator::RangeToTakeOver(const Source& slow) const {
     if (other.get() != &slow) other->requests.AddOpenTo(&elsewhere);
   }
   for (const SegmentRange& range : elsewhere.ranges()) open.Remove(range);
-  for (const auto& [segment, writer] : writing_) open.Remove({segment, segment.Next()});
+  for (const auto& [index, writer] : sources_) {
+    for (const SegmentRange& range : writer->writing.ranges()) open.Remove(range);
+  }
   if (open.empty()) return {};
   SegmentRange last = open.ranges().back();
   if (last.count() > SegmentsPerRequest()) {
@@ -270,15 +279,17 @@ bool PipelineReplicator::TakingOverHelps(const Source& helper, const Source& slo
 bool PipelineReplicator::WantsSegment(SourceIndex source, SegmentIndex segment) const {
   const Source* sender = Find(source);
   if (sender == nullptr || sender->retired || !sender->requests.Contains(segment)) return false;
-  const auto writer = writing_.find(segment);
-  if (writer != writing_.end() && writer->second != source) return false;
+  const bool another_writes = std::any_of(sources_.begin(), sources_.end(), [&](const auto& entry) {
+    return entry.first != source && entry.second->writing.Contains(segment);
+  });
+  if (another_writes) return false;
   if (landed_.contains(segment)) return false;
   return TH_MUTATE(kWriteHeldSegmentAgain, !held_.Contains(segment), true);
 }
 
 bool PipelineReplicator::BeginSegment(SourceIndex source, SegmentIndex segment) {
   if (!WantsSegment(source, segment)) return false;
-  writing_.insert_or_assign(segment, source);
+  Find(source)->writing.Add(segment);
   TH_MUTATE(kTrustBytesThatWereWritten, before_.Remove({segment, segment.Next()}),
             static_cast<void>(0));
   return true;
@@ -299,14 +310,12 @@ bool PipelineReplicator::Answer(Source& source, SegmentIndex segment, absl::Time
 }
 
 bool PipelineReplicator::HandleLanded(SourceIndex source, SegmentIndex segment, absl::Time now) {
-  const auto writer = writing_.find(segment);
-  if (writer == writing_.end() || writer->second != source) return false;
-  writing_.erase(writer);
+  Source* const sender = Find(source);
+  if (sender == nullptr || !sender->writing.Contains(segment)) return false;
+  sender->writing.Remove({segment, segment.Next()});
   landed_.insert_or_assign(segment, source);
-  if (Source* sender = Find(source)) {
-    sender->last_heard = now;
-    Answer(*sender, segment, now);
-  }
+  sender->last_heard = now;
+  Answer(*sender, segment, now);
   return true;
 }
 
@@ -320,8 +329,7 @@ PipelineReplicator::SegmentVerdict PipelineReplicator::HandleSegment(SourceIndex
   Source* sender = Find(source);
   if (segment.value >= spec_.segment_count) return SegmentVerdict::kUnexpected;
   if (sender == nullptr && !has_landed) return SegmentVerdict::kUnexpected;
-  const auto writer = writing_.find(segment);
-  const bool wrote = writer != writing_.end() && writer->second == source;
+  const bool wrote = sender != nullptr && sender->writing.Contains(segment);
   if (has_landed) {
     landed_.erase(landed);
   } else {
@@ -330,7 +338,7 @@ PipelineReplicator::SegmentVerdict PipelineReplicator::HandleSegment(SourceIndex
     sender->last_heard = now;
   }
   if (held_.Contains(segment)) return SegmentVerdict::kDuplicate;
-  if (wrote) writing_.erase(writer);
+  if (wrote) sender->writing.Remove({segment, segment.Next()});
   const bool listed = TH_MUTATE(kTrustChecksumsThatComeAlong, list_.checked(), false);
   const SegmentChecksum expected = listed ? list_.checksums()[segment.value] : sent;
   if (TH_MUTATE(kAcceptAnyChecksum, spec_.checksums && expected != computed, false)) {

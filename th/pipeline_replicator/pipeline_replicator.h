@@ -42,7 +42,6 @@
 #include "absl/types/span.h"
 #include "th/identifiers/identifiers.h"
 #include "th/pipeline_replicator/checksum_list.h"
-#include "th/topology/location.h"
 #include "th/weights/checksum.h"
 #include "th/weights/digest.h"
 #include "th/weights/segments.h"
@@ -65,6 +64,10 @@ struct ReplicatorLimits {
   // Requests in flight at a source of another site, from the start: 128 MiB carry 10 Gbit/s over a
   // round trip of 100 ms, the 16 MiB of a near source 1.3 Gbit/s.
   uint32_t far_requests_in_flight = 32;
+  // Requests in flight, at most, at a source whose bytes a GPU of this process fetches, which
+  // begins with requests_at_first like any other near one. Some 0.3 ms lie between a request and
+  // the word that its bytes have landed, whatever their number: in that time NVLink moves 128 MiB.
+  uint32_t device_requests_in_flight = 32;
   // A source that has sent neither segment nor keep-alive for this long is lost.
   absl::Duration silence = absl::Milliseconds(400);
   // A source is given up with this many segments that failed their sum.
@@ -85,9 +88,12 @@ struct ReplicatorLimits {
   absl::Duration graceful_switch = absl::Seconds(1);
 };
 
-// How far away a source is, which decides how much is asked of it at once.
-enum class SourceReach : uint8_t { kNear, kOtherSite };
-SourceReach ReachOf(Distance distance);
+// How the bytes of a source come, which decides how much is asked of it at once.
+enum class SourceReach : uint8_t {
+  kNear,
+  kOtherSite,
+  kDevice,  // a GPU of this process fetches them
+};
 
 class PipelineReplicator {
  public:
@@ -289,7 +295,6 @@ class PipelineReplicator {
   std::vector<SegmentChecksum> checksums_;
   uint64_t bytes_held_ = 0;
   std::map<SourceIndex, std::unique_ptr<Source>> sources_;
-  std::map<SegmentIndex, SourceIndex> writing_;
   std::map<SegmentIndex, SourceIndex> landed_;
   std::map<SourceIndex, Account> accounts_;
   uint64_t corrupt_segments_ = 0;

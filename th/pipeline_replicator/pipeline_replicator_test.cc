@@ -41,10 +41,38 @@ TEST_F(PipelineReplicatorTest, ASourceOfAnotherSiteIsAskedMoreAtOnceAndNotWithou
     while (fill.PollRequest(source, At(0)).has_value()) ++requests;
     return requests;
   };
-  fill.AddSource(kA, At(0), ReachOf(Distance::kOtherSite));
+  fill.AddSource(kA, At(0), SourceReach::kOtherSite);
   EXPECT_EQ(asked(kA), 6u);
-  fill.AddSource(kB, At(0), ReachOf(Distance::kSameSite));
+  fill.AddSource(kB, At(0), SourceReach::kNear);
   EXPECT_EQ(asked(kB), 2u);  // what is left; never more than four
+}
+
+// Its bytes are there sooner than a word about them, but another source may come as well.
+TEST_F(PipelineReplicatorTest, ASourceOfWhichAGpuCopiesIsAskedMoreAsItAnswers) {
+  ReplicatorLimits limits = SmallRequests();
+  limits.requests_at_first = 1;
+  limits.requests_in_flight = 2;
+  limits.device_requests_in_flight = 3;
+  PipelineReplicator fill(SpecOf(kSegments), limits);
+  fill.AddSource(kA, At(0), SourceReach::kDevice);
+  const auto asked = [&] {
+    std::vector<SegmentRange> ranges;
+    while (const auto request = fill.PollRequest(kA, At(0))) ranges.push_back(request->range);
+    return ranges;
+  };
+  const auto give = [&](SegmentRange range) {
+    for (SegmentIndex i = range.begin; i < range.end; i = i.Next()) {
+      ASSERT_TRUE(fill.BeginSegment(kA, i));
+      fill.HandleSegment(kA, i, ChecksumFor(i.value), ChecksumFor(i.value), At(0));
+    }
+  };
+  EXPECT_THAT(asked(), ElementsAre(R(0, 4)));
+  give(R(0, 4));
+  EXPECT_THAT(asked(), ElementsAre(R(4, 8), R(8, 12)));
+  give(R(4, 8));
+  EXPECT_THAT(asked(), ElementsAre(R(12, 16), R(16, 20)));  // three are in flight
+  give(R(8, 12));
+  EXPECT_THAT(asked(), ElementsAre(R(20, 24)));
 }
 
 TEST_F(PipelineReplicatorTest, AnsweredRequestOpensTheWindow) {

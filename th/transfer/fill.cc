@@ -56,6 +56,9 @@ FillSession::Spec SessionSpec(const FillSpec& spec, const std::vector<Transport*
     return absl::OkStatus();
   };
   session.strict_transport = spec.strict_transport;
+  for (const Transport* const transport : transports) {
+    if (transport->copies_by_device()) session.device_transports.emplace(transport->name());
+  }
   session.root = spec.root;
   return session;
 }

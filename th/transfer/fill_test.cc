@@ -79,7 +79,8 @@ TEST_F(FillTest, CompletesWithThePublishedBytesOnceTheRootIsKnown) {
 TEST(FillLimitsTest, NoSourceIsAskedForMoreThanSourcesTake) {
   const ReplicatorLimits fill;
   const TransportLimits source;
-  const uint32_t requests = std::max(fill.requests_in_flight, fill.far_requests_in_flight);
+  const uint32_t requests = std::max(
+      {fill.requests_in_flight, fill.far_requests_in_flight, fill.device_requests_in_flight});
   // The other half is for what moves from one connection of a pull to another.
   EXPECT_LE(requests, source.max_requests_queued / 2);
   EXPECT_LE(requests * fill.request_segments, source.max_segments_queued);

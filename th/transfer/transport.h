@@ -199,6 +199,8 @@ class Transport {
   virtual absl::Status Reach(const Endpoint& endpoint) const = 0;
   // True if a shard may be used in the source's memory over it (Pull::AskMapping).
   virtual bool maps() const { return false; }
+  // True if a GPU of this process fetches what is asked for: it is fast, and slow to begin.
+  virtual bool copies_by_device() const { return false; }
   // The parts of this host that it does without, each with the reason: "mlx5_1: port 1 is down
   // ...".
   virtual std::vector<std::string> left_out() const { return {}; }

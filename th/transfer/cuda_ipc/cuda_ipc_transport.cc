@@ -39,6 +39,7 @@ class CudaIpcMedium : public stream::Medium {
     TH_RETURN_IF_ERROR(same_host::CanMeet(self_, source.host));
     return SocketAddress::OfUnixName(source.host.socket);
   }
+  bool copies_by_device() const override { return true; }
   void Tune(int /*fd*/) const override {}
   std::unique_ptr<stream::ServedMemory> Serve(int fd) const override {
     return cuda_ipc::ServeCudaMemory(fd, shared_);

@@ -83,8 +83,9 @@ class ServedCudaMemory final : public stream::ServedMemory {
   }
 
   bool serves_devices() const override { return true; }
-  // A GPU copies the usual one in some microseconds, less than its way to say so.
-  Window window() const override { return {.bytes = uint64_t{32} << 20, .segments = 256}; }
+  // Twice what a reader asks for at once (ReplicatorLimits::device_requests_in_flight): a GPU
+  // copies that in less time than it takes to say so, and would wait for the next places.
+  Window window() const override { return {.bytes = uint64_t{256} << 20, .segments = 2048}; }
   std::optional<uint32_t> KeyOf(const iovec& piece) override {
     const auto address = reinterpret_cast<uint64_t>(piece.iov_base);
     // Thousands of tensors commonly lie in one allocation.

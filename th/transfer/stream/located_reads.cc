@@ -10,6 +10,7 @@ void LocatedReads::Start(const SegmentHeader& segment, absl::Span<const Located:
                          std::vector<iovec> into, absl::Time now) {
   if (readings_.empty()) moved_at_ = now;
   readings_.push_back({.segment = segment, .skipped = false, .into = std::move(into)});
+  extra_bytes_ += readings_.back().into.capacity() * sizeof(iovec);
   memory_->Start(from, readings_.back().into, admission_.control);
 }
 
@@ -37,6 +38,7 @@ std::variant<LocatedReads::Answer, LocatedReads::Failure> LocatedReads::Finish(
   }
   const Reading reading = std::move(readings_.front());
   readings_.pop_front();
+  extra_bytes_ -= reading.into.capacity() * sizeof(iovec);
   moved_at_ = now;
   return Answer{.segment = reading.segment,
                 .landed = true,
@@ -55,12 +57,6 @@ absl::Status LocatedReads::CheckControl(const RemoteMemory::Read::Control& contr
 uint64_t LocatedReads::bytes_under_way() const {
   uint64_t bytes = 0;
   for (const Reading& reading : readings_) bytes += reading.skipped ? 0 : reading.segment.bytes;
-  return bytes;
-}
-
-uint64_t LocatedReads::extra_bytes() const {
-  uint64_t bytes = 0;
-  for (const Reading& reading : readings_) bytes += reading.into.capacity() * sizeof(iovec);
   return bytes;
 }
 

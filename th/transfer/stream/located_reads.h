@@ -83,7 +83,7 @@ class LocatedReads {
   // All bytes of the segments that are being read.
   uint64_t bytes_under_way() const;
   // Memory that this keeps for destinations.
-  uint64_t extra_bytes() const;
+  uint64_t extra_bytes() const { return extra_bytes_; }
   // The time when a read ended last, or the first one began after a rest.
   absl::Time moved_at() const { return moved_at_; }
   // In a time of this length nobody has looked whether one has ended.
@@ -100,6 +100,7 @@ class LocatedReads {
   const Admission admission_;
   const ChecksumAlgorithm checksum_;
   std::deque<Reading> readings_;
+  uint64_t extra_bytes_ = 0;  // of all lists of destinations in `readings_`
   absl::Time moved_at_;
 };
 

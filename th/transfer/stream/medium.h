@@ -53,8 +53,9 @@ class Medium {
     std::function<std::shared_ptr<const void>(std::string device)> begin_device_write = nullptr;
   };
   virtual std::unique_ptr<RemoteMemory> Read(const ReadSetup& setup) const { return nullptr; }
-  // See Transport::maps.
+  // See Transport::maps, Transport::copies_by_device.
   virtual bool maps() const { return false; }
+  virtual bool copies_by_device() const { return false; }
   // See Transport::Attach. The handles may outlive the medium.
   virtual absl::StatusOr<std::unique_ptr<AttachedMemory>> Attach(
       absl::Span<const MemoryRegion> regions) const {

@@ -107,6 +107,8 @@ void SourceConnection::FillOutbox(uint64_t* budget) {
   bool checksums = false;
   while (outbox_.bytes_left() < kChecksumBytesPerCall && AppendChecksums(budget)) checksums = true;
   if (checksums || wait_ != 0) return;
+  // Once, and not for each segment: it looks through all that are open.
+  if (!session_.requests().empty() && MayLocateMore()) StageAhead();
   while (!outbox_.full() && AppendNext(budget) && *budget > 0) continue;
 }
 
@@ -147,7 +149,6 @@ bool SourceConnection::AppendNext(uint64_t* budget) {
     session_.HandleBufferClosed();
     return false;
   }
-  if (store.device() != nullptr) StageAhead();
   const uint64_t not_located = not_located_.count();
   Places places;
   const std::optional<SegmentIndex> next = session_.PollSegment(
@@ -206,6 +207,8 @@ bool SourceConnection::MayLeave(SegmentIndex segment, Places* places) {
 }
 
 void SourceConnection::StageAhead() {
+  const SegmentStore& store = *transfer_->store;
+  if (store.device() == nullptr || store.closed()) return;
   staging_->StageAhead(transfer_->store, session_.requests(),
                        [this](SegmentIndex segment) { return LeavesFromACopy(segment); });
 }

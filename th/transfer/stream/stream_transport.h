@@ -41,6 +41,7 @@ class StreamTransport final : public Transport {
   std::vector<Endpoint> endpoints() const override { return endpoints_; }
   absl::Status Reach(const Endpoint& endpoint) const override { return medium_->Reach(endpoint); }
   bool maps() const override { return medium_->maps(); }
+  bool copies_by_device() const override { return medium_->copies_by_device(); }
   std::vector<std::string> left_out() const override { return medium_->left_out(); }
   absl::StatusOr<std::unique_ptr<AttachedMemory>> Attach(
       absl::Span<const MemoryRegion> regions) override {
