@@ -7,6 +7,8 @@ class Mooncake(peer.Peer):
     name = "mooncake"
     title = "Mooncake transfer engine"
     package = "mooncake-transfer-engine-non-cuda"
+    imports = "mooncake.engine"
+    libraries = "libibverbs1 libcurl4"
     setting = {"tcp": "protocol tcp, P2PHANDSHAKE, one request, a lane a stream, slices of 4 MiB"}
 
     def environment(self, shape):

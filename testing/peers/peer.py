@@ -108,6 +108,8 @@ class Peer:
     transports   which of TRANSPORTS it can be compared over
     package      the distribution that it is; requirements/NAME.txt pins that and all that it needs. Empty: nothing is
                  installed
+    imports      the module that its processes import; empty: whether that works is seen when they run
+    libraries    Debian's packages of the libraries that the module needs and its distribution does not bring
     memory       how often the bytes lie in memory during a run with R readers: memory[0] + memory[1] * R
     most_bytes   the most that a reader receives in one run; more is cut to it, and the table says so. 0: no limit
     discards     the readers throw the bytes away, so that they cannot be compared
@@ -117,6 +119,8 @@ class Peer:
     title = ""
     transports = ("tcp",)
     package = ""
+    imports = ""
+    libraries = ""
     memory = (1, 1)
     most_bytes = 0
     discards = False
@@ -138,6 +142,16 @@ class Peer:
             environment.install(home, self.name, self.requirements(), progress)
         except environment.InstallError as error:
             raise Unavailable(str(error)) from error
+        if self.imports:
+            self.try_import(home)
+
+    def try_import(self, home):
+        """Unavailable: the module cannot be imported, with what is to be installed."""
+        try:
+            environment.run([self.python(home), "-c", "import " + self.imports])
+        except environment.InstallError as error:
+            remedy = "; install as root: apt-get install " + self.libraries if self.libraries else ""
+            raise Unavailable("%s cannot be imported: %s%s" % (self.imports, error, remedy)) from error
 
     def python(self, home):
         """The Python of its processes."""

@@ -255,6 +255,17 @@ class EnvironmentTest(unittest.TestCase):
         with self.assertRaisesRegex(environment.InstallError, "there is no /nowhere"):
             environment.run(["/nowhere"])
 
+    def test_a_peer_whose_module_lacks_a_library_says_what_to_install(self):
+        class Incomplete(peer.Peer):
+            package = ""  # runs in this Python
+            imports = "no_such_module_of_a_peer"
+            libraries = "libnothing1"
+
+        with self.assertRaises(peer.Unavailable) as refused:
+            Incomplete().try_import(self.home)
+        self.assertRegex(str(refused.exception),
+                         "cannot be imported: .*no_such_module_of_a_peer.*apt-get install libnothing1")
+
     def test_a_peer_that_cannot_be_installed_is_unavailable(self):
         requirements = self.requirements("--no-index\ntensorhub-has-no-such-package==1\n")
 
