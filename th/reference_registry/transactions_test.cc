@@ -189,7 +189,10 @@ TEST_F(LaggingRankTest, ALateRankHearsTheResult) {
   ExpireWithoutTheLast();
   EXPECT_TRUE(group_[0].HearsNone<GroupChanged>());
   group_[1].Update();
-  EXPECT_THAT(group_[1].Finished().status, StatusIs(absl::StatusCode::kDeadlineExceeded));
+  EXPECT_THAT(group_[1].Finished().status,
+              StatusIs(absl::StatusCode::kDeadlineExceeded,
+                       AllOf(HasSubstr("rollout-1/1 has not started it"),
+                             HasSubstr("rollout-1/1 called after that, and hears how it ended"))));
 }
 
 TEST_F(LaggingRankTest, AGroupThatMissesTheSameRankTwiceCountsAnew) {
