@@ -69,9 +69,11 @@ absl::StatusOr<std::shared_ptr<CopyMemory>> TakeMemory(std::shared_ptr<Runtime> 
   return memory;
 }
 
-absl::Status NoRoom(absl::string_view option, const absl::Status& why) {
+// The option ends in `_bytes` in C++ and C.
+absl::Status NoRoom(absl::string_view limit, const absl::Status& why) {
   return absl::Status(why.code(),
-                      absl::StrCat("no room under ", option, ": ", why.message(), "; raise it"));
+                      absl::StrCat("no room under ", limit, "_bytes (", limit,
+                                   " in Python): ", why.message(), "; raise it"));
 }
 
 // A snapshot looks for a cancellation after so many bytes, which take some milliseconds.
@@ -111,7 +113,7 @@ absl::StatusOr<HostCopyMemory> HostCopies::Take(Purpose purpose, const ShardLayo
   if (!memory.ok()) {
     // The server knows the limit of offloads, and names it.
     if (purpose == Purpose::kOffload) return memory.status();
-    return NoRoom(purpose == Purpose::kStaged ? "staging_limit_bytes" : "snapshot_limit_bytes",
+    return NoRoom(purpose == Purpose::kStaged ? "staging_limit" : "snapshot_limit",
                   memory.status());
   }
   std::vector<void*> storages = StoragesIn(layout, (*memory)->mapping->block.data());

@@ -57,7 +57,7 @@ absl::StatusOr<BufferId> EnsureCopy(State& state, const Buffer& original, absl::
 absl::Status NothingHeld(State& state, BufferId original) {
   const CopyEntry* copy = FindCopy(state, original);
   if (copy != nullptr && !copy->second.staged()->lost.ok()) return copy->second.staged()->lost;
-  return absl::FailedPreconditionError("nothing is staged; call Stage first");
+  return absl::FailedPreconditionError("nothing is staged; stage a version first");
 }
 
 }  // namespace

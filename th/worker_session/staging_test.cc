@@ -183,7 +183,7 @@ TEST_F(StagedCopyTest, ReadersOfTheCopyLetGoBeforeItsMemoryDoes) {
 
 TEST_F(StagedCopyTest, WithNothingStagedApplyIsRefused) {
   EXPECT_THAT(Apply(), StatusIs(absl::StatusCode::kFailedPrecondition,
-                                HasSubstr("nothing is staged; call Stage first")));
+                                HasSubstr("nothing is staged; stage a version first")));
 }
 
 TEST_F(StagedCopyTest, AVersionThatWasWithdrawnSinceIsAnError) {
