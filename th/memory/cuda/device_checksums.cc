@@ -206,12 +206,10 @@ absl::StatusOr<std::vector<SegmentChecksum>> DeviceChecksums::Checksum(
     if (added.ok()) added = work.AddSegment(pieces);
   }
   absl::StatusOr<std::vector<SegmentChecksum>> checksums = added.ok() ? work.Finish() : added;
-  // The memory is in use until the device has ended, whatever has failed.
-  const absl::Status ended = resources_->stream.Synchronize();
+  // The memory is in use until the device has ended; where all went well it has.
+  if (!checksums.ok()) static_cast<void>(resources_->stream.Synchronize().ok());
   // Memory that was freed meanwhile explains every other failure.
   TH_RETURN_IF_ERROR(use.Verify());
-  TH_RETURN_IF_ERROR(checksums.status());
-  TH_RETURN_IF_ERROR(ended);
   return checksums;
 }
 
