@@ -71,9 +71,8 @@ absl::StatusOr<std::shared_ptr<CopyMemory>> TakeMemory(std::shared_ptr<Runtime> 
 
 // The option ends in `_bytes` in C++ and C.
 absl::Status NoRoom(absl::string_view limit, const absl::Status& why) {
-  return absl::Status(why.code(),
-                      absl::StrCat("no room under ", limit, "_bytes (", limit,
-                                   " in Python): ", why.message(), "; raise it"));
+  return absl::Status(why.code(), absl::StrCat("no room under ", limit, "_bytes (", limit,
+                                               " in Python): ", why.message(), "; raise it"));
 }
 
 // A snapshot looks for a cancellation after so many bytes, which take some milliseconds.
