@@ -18,9 +18,9 @@ void StreamCopy(char* to, const char* from, size_t bytes);
 // Copies the pieces of `from` to those of `into`, which have the same sum of lengths.
 void StreamCopyPieces(absl::Span<const iovec> from, absl::Span<const iovec> into);
 
-// Does that, and returns the sum of the bytes as a segment's. They are summed on their way, in a
-// small buffer in the cache: to sum them where they have been copied to would read all of them from
-// memory again. `hasher` is new, or has finished.
+// Does that, and returns the sum of the bytes as a segment's. Each is read once, and stored at its
+// place and in a small buffer in the cache, where it is summed: to sum it at its place would read
+// all from memory again. `hasher` is new, or has finished.
 SegmentChecksum StreamCopyAndChecksum(absl::Span<const iovec> from, absl::Span<const iovec> into,
                                       SegmentHasher* hasher);
 
