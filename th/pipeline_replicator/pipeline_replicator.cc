@@ -129,25 +129,33 @@ uint64_t PipelineReplicator::SegmentsPerRequest() const {
   return std::min(wanted, limits_.request_segments);
 }
 
-uint32_t PipelineReplicator::MostInFlight(const Source& source) const {
+// The most requests that are open at the source at any time.
+uint32_t PipelineReplicator::MaxRequestWindow(const Source& source) const {
   switch (source.reach) {
     case SourceReach::kNear:
       return limits_.requests_in_flight;
     case SourceReach::kOtherSite:
       return limits_.far_requests_in_flight;
     case SourceReach::kDevice:
-      return limits_.device_requests_in_flight;
+      break;
   }
-  return limits_.requests_in_flight;
+  // As many bytes where segments are larger than a request, but no fewer requests than elsewhere.
+  const uint64_t bytes = limits_.device_requests_in_flight * limits_.request_bytes;
+  const uint64_t of_request = std::max<uint64_t>(1, SegmentsPerRequest() * spec_.segment_bytes);
+  const auto requests = static_cast<uint32_t>(
+      std::min<uint64_t>(limits_.device_requests_in_flight, bytes / of_request));
+  return std::max(requests,
+                  std::min(limits_.requests_in_flight, limits_.device_requests_in_flight));
 }
 
-uint32_t PipelineReplicator::RequestsInFlight(const Source& source) const {
-  const uint32_t most = MostInFlight(source);
+// Those that may be open by now.
+uint32_t PipelineReplicator::RequestWindow(const Source& source) const {
+  const uint32_t most = MaxRequestWindow(source);
   if (source.reach == SourceReach::kOtherSite) return most;
   return std::min(most, limits_.requests_at_first + source.requests_answered);
 }
 
-// The requests that what has landed from `source`, and waits for its verdict, would be.
+// How many requests the segments amount to that have landed from `source` and await their verdict.
 uint64_t PipelineReplicator::RequestsLanded(SourceIndex source) const {
   if (landed_.empty()) return 0;
   const auto segments = std::count_if(landed_.begin(), landed_.end(), [source](const auto& entry) {
@@ -162,11 +170,11 @@ std::optional<PipelineReplicator::Request> PipelineReplicator::PollRequest(Sourc
   if (asked == nullptr || asked->retired || asked->detached()) return std::nullopt;
   if (asked->too_corrupt || failed()) return std::nullopt;
   const uint64_t in_flight = asked->requests.size() + RequestsLanded(source);
-  if (in_flight >= MostInFlight(*asked)) return std::nullopt;
+  if (in_flight >= MaxRequestWindow(*asked)) return std::nullopt;
   SegmentRange range = held_.FirstMissing(SegmentIndex(0), window_end_.value, SegmentsPerRequest(),
                                           SkipFor(*asked, now));
   const bool given_back = asked->requests.AsksAbove(range.begin);
-  if (!given_back && in_flight >= RequestsInFlight(*asked)) return std::nullopt;
+  if (!given_back && in_flight >= RequestWindow(*asked)) return std::nullopt;
   if (range.empty()) range = TailRange(*asked, now);
   if (range.empty()) return std::nullopt;
   // A source at rest was not silent: its time starts with this request.
@@ -250,11 +258,9 @@ SegmentRange PipelineReplicator::RangeToTakeOver(const Source& slow) const {
   SegmentSet elsewhere = held_;
   for (const auto& [index, other] : sources_) {
     if (other.get() != &slow) other->requests.AddOpenTo(&elsewhere);
+    elsewhere.AddAll(other->writing);
   }
   for (const SegmentRange& range : elsewhere.ranges()) open.Remove(range);
-  for (const auto& [index, writer] : sources_) {
-    for (const SegmentRange& range : writer->writing.ranges()) open.Remove(range);
-  }
   if (open.empty()) return {};
   SegmentRange last = open.ranges().back();
   if (last.count() > SegmentsPerRequest()) {

@@ -15,7 +15,7 @@
 //   if (fill.complete()) ...
 //
 // States of a segment: missing -> requested (of one source) -> being written -> received and
-// checked; between these two it may have landed, which needs its source no more. A segment whose
+// checked; between the last two it may have landed, which needs its source no more. A segment whose
 // sum does not match goes back to missing and is asked from another source; while there is none it
 // waits for one, for another_source_wait at most, and is then asked from the same. Only one source
 // writes a segment at a time, and none writes one that is held.
@@ -49,24 +49,24 @@
 namespace th {
 
 struct ReplicatorLimits {
-  // The size of one pull request, whichever limit is less. Sources take so many open segments of a
-  // reader (ServingLimits::max_segments_queued): far_requests_in_flight of these.
+  // The size of one pull request: at most so many bytes and segments, and at least one segment.
+  // Sources take so many open segments of a reader (ServingLimits::max_segments_queued):
+  // far_requests_in_flight, or device_requests_in_flight, of these.
   uint64_t request_bytes = uint64_t{4} << 20;
   uint64_t request_segments = 128;
-  // Requests in flight at one source at first; each answer allows one more, up to
-  // requests_in_flight. A second source usually comes a moment after the first: had the first been
-  // asked for all by then, the two would send ranges far apart, and a reader that relays them in
-  // order would get half of the rate. What another source has given back, and lies below what is
-  // asked already, is asked for at once, up to requests_in_flight: whoever reads from this reader
-  // waits for that.
+  // Requests in flight at one source at first; each answer allows one more, up to the most for its
+  // reach. A second source usually comes a moment after the first: had the first been asked for all
+  // by then, the two would send ranges far apart, and a reader that relays them in order would get
+  // half of the rate. What another source has given back, and lies below what is asked already, is
+  // asked for at once, up to that most: whoever reads from this reader waits for that.
   uint32_t requests_at_first = 1;
   uint32_t requests_in_flight = 4;
-  // Requests in flight at a source of another site, from the start: 128 MiB carry 10 Gbit/s over a
-  // round trip of 100 ms, the 16 MiB of a near source 1.3 Gbit/s.
+  // At a source of another site, from the start: 128 MiB carry 10 Gbit/s over a round trip of
+  // 100 ms, the 16 MiB of a near source 1.3 Gbit/s.
   uint32_t far_requests_in_flight = 32;
-  // Requests in flight, at most, at a source whose bytes a GPU of this process fetches, which
-  // begins with requests_at_first like any other near one. Some 0.3 ms lie between a request and
-  // the word that its bytes have landed, whatever their number: in that time NVLink moves 128 MiB.
+  // At a source whose bytes a GPU of this process fetches, or requests_in_flight if more bytes than
+  // of these lie in so many. Some 0.3 ms pass between a request and the word that its bytes have
+  // landed (docs/benchmarks/gpu.md), in which NVLink moves 128 MiB.
   uint32_t device_requests_in_flight = 32;
   // A source that has sent neither segment nor keep-alive for this long is lost.
   absl::Duration silence = absl::Milliseconds(400);
@@ -84,7 +84,7 @@ struct ReplicatorLimits {
   // How long a source may sit on a request before an idle, faster one is asked for the same (the
   // tail).
   absl::Duration tail_patience = absl::Milliseconds(50);
-  // For a source that was let go to end what it has begun to send.
+  // How long a detached source may take to send what it has begun.
   absl::Duration graceful_switch = absl::Seconds(1);
 };
 
@@ -120,13 +120,11 @@ class PipelineReplicator {
   ~PipelineReplicator();
 
   // A source leaves in one of three ways:
-  //   DetachSource   asks nothing more of it; what was asked of it stays its own. The owner tells
-  //   it
-  //                 to send no more than it has begun. PollLost names it once it owes nothing, is
+  //   DetachSource  asks nothing more of it; what was asked of it stays its own. The owner has it
+  //                 send no more than it has begun. PollLost names it once it owes nothing, is
   //                 silent, or graceful_switch is over.
-  //   RetireSource  gives what was asked of it to the others; the segment that it is writing stays
-  //                 its own.
-  //   RemoveSource  gives that segment back too. Call it once it can write the buffer no more.
+  //   RetireSource  gives what was asked of it to the others; what it is writing stays its own.
+  //   RemoveSource  gives that back too. Call it once it can write the buffer no more.
   // `lists_checksums`: the source answers a request for the list of sums.
   void AddSource(SourceIndex source, absl::Time now, SourceReach reach = SourceReach::kNear,
                  bool lists_checksums = false);
@@ -258,8 +256,8 @@ class PipelineReplicator {
   const Source* Find(SourceIndex source) const;
   void MoveWindow(SegmentIndex begin);
   uint64_t SegmentsPerRequest() const;
-  uint32_t MostInFlight(const Source& source) const;
-  uint32_t RequestsInFlight(const Source& source) const;
+  uint32_t MaxRequestWindow(const Source& source) const;
+  uint32_t RequestWindow(const Source& source) const;
   // The segments that `source` must not be asked for now: asked or being written elsewhere, or bad
   // from here.
   SegmentSet SkipFor(const Source& source, absl::Time now) const;

@@ -75,6 +75,24 @@ TEST_F(PipelineReplicatorTest, ASourceOfWhichAGpuCopiesIsAskedMoreAsItAnswers) {
   EXPECT_THAT(asked(), ElementsAre(R(20, 24)));
 }
 
+TEST_F(PipelineReplicatorTest, OfLargeSegmentsAGpuIsAskedForNoMoreBytes) {
+  const auto asked = [](uint64_t segment_bytes) {
+    PipelineReplicator::Spec spec = SpecOf(/*segments=*/1000);
+    spec.segment_bytes = segment_bytes;
+    spec.total_bytes = 1000 * segment_bytes;
+    ReplicatorLimits limits;
+    limits.requests_at_first = 100;
+    PipelineReplicator fill(std::move(spec), limits);
+    fill.AddSource(kA, At(0), SourceReach::kDevice);
+    uint64_t requests = 0;
+    while (fill.PollRequest(kA, At(0)).has_value()) ++requests;
+    return requests;
+  };
+  EXPECT_EQ(asked(uint64_t{4} << 20), 32u);
+  EXPECT_EQ(asked(uint64_t{16} << 20), 8u);
+  EXPECT_EQ(asked(uint64_t{64} << 20), 4u) << "as of any near source";
+}
+
 TEST_F(PipelineReplicatorTest, AnsweredRequestOpensTheWindow) {
   fill_.AddSource(kA, At(0));
   Ask(kA);

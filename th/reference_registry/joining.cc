@@ -228,7 +228,6 @@ void JoinTransaction::Apply(Turn& turn) const {
   Replica& replica = *own.replica;
   const OperationNumber number = request.key.number;
   const bool is_latest_start = own.last_started <= number;
-  const bool is_first_call = own.last_started < number;
   own.last_started = std::max(own.last_started, number);
   own.lost_call = false;
   if (auto result = replica.results.find(number); result != replica.results.end()) {
@@ -253,11 +252,7 @@ void JoinTransaction::Apply(Turn& turn) const {
     } else if ((ended_badly || passed_over) && is_latest_start) {
       DrainAlone(turn, own, number);
     }
-    if (is_first_call) {
-      SendResultToLateRank(turn, own, result->second);
-    } else {
-      SendResult(turn, own, result->second);
-    }
+    SendResult(turn, own, result->second);
     return RepeatLoss(turn, own, result->second.finished);
   }
   const Rank rank = RankOf(own);

@@ -99,7 +99,7 @@ TEST(PublishingTest, AMissingRankIsNamedAtTheDeadlineAndTheLabelStaysFree) {
   }
   const absl::Status status = group[0].Finished().status;
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kDeadlineExceeded,
-                               AllOf(HasSubstr("trainer/1 has not started it"),
+                               AllOf(HasSubstr("trainer/1 had not started it"),
                                      HasSubstr("publish (operation 1)"))));
   EXPECT_EQ(group[2].Finished().status, status);
   group[1].Publish("step-1");

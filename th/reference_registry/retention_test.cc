@@ -330,7 +330,7 @@ TEST_F(RetentionTest, ARankThatLagsIsFoundThoughACopyComesFirst) {
     hub_.Advance(absl::Seconds(1));
     const OperationFinished finished = group[0].Finished();
     EXPECT_THAT(finished.status, StatusIs(absl::StatusCode::kDeadlineExceeded,
-                                          HasSubstr("trainer/1 has not started it")));
+                                          HasSubstr("trainer/1 had not started it")));
     EXPECT_TRUE(finished.must_offload) << "the buffers stay published";
   }
   EXPECT_EQ(group[0].Heard<GroupChanged>().rank, group[1].name);

@@ -92,7 +92,7 @@ TEST_F(StagingTest, ARankThatDoesNotComeIsNamedAndNothingWasTouched) {
   EXPECT_THAT(
       rollout_[0].Finished().status,
       StatusIs(absl::StatusCode::kDeadlineExceeded,
-               AllOf(HasSubstr("rank rollout/1 has not started it"), Not(HasSubstr("rollout/0")))));
+               AllOf(HasSubstr("rank rollout/1 had not started it"), Not(HasSubstr("rollout/0")))));
 }
 
 TEST_F(StagingTest, TheReadersOwnCopyIsItsSource) {

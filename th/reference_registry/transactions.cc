@@ -121,8 +121,9 @@ std::string WhoIsLate(const Replica& replica, const Transaction& transaction) {
   if (named > kNamed) absl::StrAppend(&text, "; and ", named - kNamed, " more ranks");
   const std::vector<Rank> missing = MissingRanks(*replica.group, transaction);
   if (missing.empty()) return text;
+  // Past: a rank that calls later hears the same text.
   return absl::StrCat(text, text.empty() ? "" : "; ", "rank ", NameRanks(*replica.group, missing),
-                      missing.size() == 1 ? " has" : " have", " not started it");
+                      " had not started it by then");
 }
 
 // Nothing of it has begun: what the ranks hold is theirs still.

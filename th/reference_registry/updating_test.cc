@@ -247,7 +247,7 @@ TEST(UpdatingTest, ASlowRankIsNamedWithWhatItLacksAtTheDeadline) {
               StatusIs(absl::StatusCode::kDeadlineExceeded,
                        AllOf(HasSubstr("rank rollout/1 holds 1 of 4 segments"),
                              HasSubstr("fills from rollout/0"),
-                             HasSubstr("rollout/2 has not started it"))));
+                             HasSubstr("rollout/2 had not started it"))));
 }
 
 TEST(UpdatingTest, ARankThatFailsEndsTheUpdateForAllAndIsNoSource) {

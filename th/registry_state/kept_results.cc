@@ -74,18 +74,6 @@ void SendResult(Turn& turn, const Buffer& buffer, const KeptResult& kept) {
   SendFinished(turn, buffer, result, kept.event);
 }
 
-void SendResultToLateRank(Turn& turn, const Buffer& buffer, const KeptResult& kept) {
-  const absl::Status& status = kept.finished.status;
-  if (status.ok()) return SendResult(turn, buffer, kept);
-  FinishedOperation result = kept.finished;
-  result.version = VersionOf(kept);
-  result.status = absl::Status(
-      status.code(), absl::StrCat(status.message(), "; ", NameOf(buffer).ToString(),
-                                  " called after that, and hears how it ended: call again, as the "
-                                  "others do"));
-  SendFinished(turn, buffer, result, kept.event);
-}
-
 void RememberResult(Replica& replica, FinishedOperation result, EventId event) {
   KeptResult& kept = replica.results[result.number];
   kept.attributes = ShareAttributes(*replica.group->model, result.version);

@@ -16,9 +16,6 @@ namespace th::registry {
 // buffer holds a version of the present lineage lifts the roll-back fence of its worker.
 void SendFinished(Turn& turn, const Buffer& buffer, const FinishedOperation& result, EventId event);
 void SendResult(Turn& turn, const Buffer& buffer, const KeptResult& kept);
-// Likewise, to a rank that calls for the first time after the operation has ended: a failure says
-// so, as it may name this very rank as one that has not called.
-void SendResultToLateRank(Turn& turn, const Buffer& buffer, const KeptResult& kept);
 
 // Keeps it, and raises `finished` over all operations that have ended.
 void RememberResult(Replica& replica, FinishedOperation result, EventId event);

@@ -59,6 +59,15 @@ TEST_F(FailingDriverTest, EverythingIsGivenBack) {
   EXPECT_GT(fake_.live(), live_before_ + 10);
 }
 
+TEST_F(FailingDriverTest, SumsThatFitTheListsAreWaitedForOnce) {
+  const DeviceBuffer buffer = Filled(PatternBytes(3 * kLeafBytes, 1));
+  const std::unique_ptr<DeviceMemory> memory = Register(buffer);
+  ASSERT_OK_AND_ASSIGN(const auto checksums, DeviceChecksums::Create(device_, {}));
+  const uint64_t before = fake_.synchronizations();
+  ASSERT_OK(checksums->Checksum({{{memory.get(), 0, 3 * kLeafBytes}}}));
+  EXPECT_EQ(fake_.synchronizations(), before + 1);
+}
+
 TEST_F(FailingDriverTest, ADeviceOrHostWithoutRoomIsResourceExhausted) {
   for (const char* function : {"cuMemAlloc", "cuMemHostAlloc"}) {
     for (int skipped = 0; skipped < 3; ++skipped) {

@@ -42,14 +42,17 @@ class CudaIpcFillTest : public DeviceFillTestBed {
   std::unique_ptr<TestNode> NewNode(uint64_t worker, Memory memory,
                                     ChecksumAlgorithm checksum = ChecksumAlgorithm::kXxh3Leaves,
                                     const TransportLimits& limits = PatientFillLimits()) {
+    return NewNode(worker, SpecIn(memory, checksum), limits);
+  }
+  std::unique_ptr<TestNode> NewNode(uint64_t worker, const TestShard::Spec& spec,
+                                    const TransportLimits& limits) {
     auto transport = NewCudaIpcTransport({.driver = CudaTestDevice::DriverPath(),
                                           .limits = limits,
                                           .exports = {.release_timeout = kPatience},
                                           .imports = {.import_own = true},
                                           .counters = counters_});
     EXPECT_TRUE(transport.ok()) << transport.status();
-    auto node = std::make_unique<TestNode>(*std::move(transport), WorkerId(worker),
-                                           SpecIn(memory, checksum));
+    auto node = std::make_unique<TestNode>(*std::move(transport), WorkerId(worker), spec);
     Attach(*node);
     return node;
   }
@@ -87,6 +90,30 @@ TEST_F(CudaIpcFillTest, ARelayHandsOnWhatHasNotAllArrived) {
   ExpectRelayHandsOnWhatHasNotAllArrived(*source, *relay, *reader, PatientReplicatorLimits());
   EXPECT_EQ(counters_->same_device_bytes, source->shard.layout().bytes());
   EXPECT_EQ(counters_->peer_access_bytes, source->shard.layout().bytes());
+}
+
+// All that a GPU has kept waiting ends at once, and is answered at once, over one connection.
+TEST_F(CudaIpcFillTest, AGpuThatPausesUnderThousandsOfSegmentsCostsNoSource) {
+  TestShard::Spec spec;
+  spec.tensor_bytes = {12 << 20};
+  spec.segment_bytes = 4096;
+  spec.device = &device_;
+  TransportLimits limits = PatientFillLimits();
+  limits.connections_per_pull = 1;
+  const auto source = NewNode(11, spec, limits), reader = NewNode(12, spec, limits);
+  source->Publish(1);
+  source->shard.ChecksumAll();
+  ReplicatorLimits eager = PatientReplicatorLimits();
+  eager.requests_at_first = eager.device_requests_in_flight;
+  const Digest root = source->shard.Root();
+  fake_.HoldStreams(true);
+  Fill& fill = reader->StartFill(eager, {}, root);
+  fill.SetSources(kFirst, {source->AsSource()});
+  fake_.AwaitHeld();
+  fake_.HoldStreams(false);
+  reader->observer.AwaitComplete();
+  EXPECT_THAT(reader->observer.losses(), IsEmpty());
+  EXPECT_TRUE(reader->shard.Equals(source->shard));
 }
 
 TEST_F(CudaIpcFillTest, ASegmentThatIsWrongIsRefused) {

@@ -83,9 +83,11 @@ class ServedCudaMemory final : public stream::ServedMemory {
   }
 
   bool serves_devices() const override { return true; }
-  // Twice what a reader asks for at once (ReplicatorLimits::device_requests_in_flight): a GPU
-  // copies that in less time than it takes to say so, and would wait for the next places.
-  Window window() const override { return {.bytes = uint64_t{256} << 20, .segments = 2048}; }
+  // A GPU copies what is located in less time than it takes to say so, and would wait for the next
+  // places. A reader has up to 128 MiB open (ReplicatorLimits::device_requests_in_flight).
+  Window window() const override {
+    return {.bytes = uint64_t{256} << 20, .segments = stream::kMaxWindowSegments};
+  }
   std::optional<uint32_t> KeyOf(const iovec& piece) override {
     const auto address = reinterpret_cast<uint64_t>(piece.iov_base);
     // Thousands of tensors commonly lie in one allocation.

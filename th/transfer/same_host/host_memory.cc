@@ -144,7 +144,13 @@ class RemoteHostMemory final : public stream::RemoteMemory {
   void Start(absl::Span<const stream::Located::Piece> from, absl::Span<const iovec> into,
              const stream::ControlPlace& control) override {
     Read read{.status = absl::OkStatus(), .control = std::nullopt};
-    if (!CopyFromMapped(from, into, &read)) read.status = CopyFromProcess(from, into);
+    if (!CopyFromMapped(from, into, &read)) {
+      read.status = CopyFromProcess(from, into);
+      // While it is in the cache.
+      if (checksummed_ && read.status.ok()) {
+        read.checksum = ChecksumPieces(into, ChecksumAlgorithm::kXxh3Leaves);
+      }
+    }
     control_address_ = control.address;
     copied_.push_back(std::move(read));
   }

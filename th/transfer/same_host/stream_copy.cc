@@ -1,6 +1,7 @@
 #include "th/transfer/same_host/stream_copy.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 
@@ -11,96 +12,76 @@
 namespace th::same_host {
 namespace {
 
-#ifdef __x86_64__
-
+// What is stored past the caches goes by lines of this size.
 constexpr size_t kLine = 64;
-// Below it the ends and the fence cost more than the cache does.
-constexpr size_t kMinBytes = 4096;
 
-struct Line {
-  __m128i a, b, c, d;
-};
-
-Line Load(const char* from) {
-  const auto* const source = reinterpret_cast<const __m128i*>(from);
-  return {_mm_loadu_si128(source), _mm_loadu_si128(source + 1), _mm_loadu_si128(source + 2),
-          _mm_loadu_si128(source + 3)};
-}
-
-void Store(char* to, const Line& line) {
-  auto* const target = reinterpret_cast<__m128i*>(to);
-  _mm_storeu_si128(target, line.a);
-  _mm_storeu_si128(target + 1, line.b);
-  _mm_storeu_si128(target + 2, line.c);
-  _mm_storeu_si128(target + 3, line.d);
-}
-
-// Past the caches. `to` is the address of a line.
-void Stream(char* to, const Line& line) {
-  auto* const target = reinterpret_cast<__m128i*>(to);
-  _mm_stream_si128(target, line.a);
-  _mm_stream_si128(target + 1, line.b);
-  _mm_stream_si128(target + 2, line.c);
-  _mm_stream_si128(target + 3, line.d);
-}
-
-// Streamed stores are ordered by nothing else.
-void Fence() { _mm_sfence(); }
-
-// The whole lines of `to` that are worth to be streamed, as offsets.
-struct Lines {
+// A range of a copy, as offsets.
+struct Range {
   size_t begin = 0;
   size_t end = 0;
 };
 
-Lines LinesOf(const char* to, size_t bytes) {
+#ifdef __x86_64__
+
+// Shorter copies go through the cache: their incomplete lines cost more than streaming saves.
+constexpr size_t kMinBytes = 4096;
+
+// The part of a copy to `to` that is streamed: whole lines.
+Range StreamedPart(const char* to, size_t bytes) {
   if (bytes < kMinBytes) return {};
   const size_t begin = (kLine - reinterpret_cast<uintptr_t>(to) % kLine) % kLine;
   return {begin, begin + (bytes - begin) / kLine * kLine};
 }
 
-// Copies to both, each byte from one read of `from`; `to` is complete after a Fence.
-void StreamCopyTwice(char* to, char* cached, const char* from, size_t bytes) {
-  const Lines lines = LinesOf(to, bytes);
-  const auto copy = [&](size_t begin, size_t end) {
-    std::memcpy(cached + begin, from + begin, end - begin);
-    std::memcpy(to + begin, cached + begin, end - begin);
-  };
-  copy(0, lines.begin);
-  for (size_t at = lines.begin; at < lines.end; at += kLine) {
-    const Line line = Load(from + at);
-    Stream(to + at, line);
-    Store(cached + at, line);
+// Copies one line past the caches, and to `kept` unless that is null, from one read.
+template <bool kKeeps>
+void StreamLine(char* to, char* kept, const char* from) {
+  const auto* const source = reinterpret_cast<const __m128i*>(from);
+  auto* const target = reinterpret_cast<__m128i*>(to);
+  const __m128i a = _mm_loadu_si128(source), b = _mm_loadu_si128(source + 1);
+  const __m128i c = _mm_loadu_si128(source + 2), d = _mm_loadu_si128(source + 3);
+  _mm_stream_si128(target, a);
+  _mm_stream_si128(target + 1, b);
+  _mm_stream_si128(target + 2, c);
+  _mm_stream_si128(target + 3, d);
+  if constexpr (kKeeps) {
+    auto* const copy = reinterpret_cast<__m128i*>(kept);
+    _mm_storeu_si128(copy, a);
+    _mm_storeu_si128(copy + 1, b);
+    _mm_storeu_si128(copy + 2, c);
+    _mm_storeu_si128(copy + 3, d);
   }
-  copy(lines.end, bytes);
 }
 
-}  // namespace
-
-void StreamCopy(char* to, const char* from, size_t bytes) {
-  const Lines lines = LinesOf(to, bytes);
-  std::memcpy(to, from, lines.begin);
-  for (size_t at = lines.begin; at < lines.end; at += kLine) Stream(to + at, Load(from + at));
-  if (lines.end > 0) Fence();
-  std::memcpy(to + lines.end, from + lines.end, bytes - lines.end);
-}
+// Makes streamed stores visible before any later store; nothing else orders them.
+void Fence() { _mm_sfence(); }
 
 #else
 
+Range StreamedPart(const char* /*to*/, size_t /*bytes*/) { return {}; }
+
+template <bool kKeeps>
+void StreamLine(char* /*to*/, char* /*kept*/, const char* /*from*/) {}
+
 void Fence() {}
-
-void StreamCopyTwice(char* to, char* cached, const char* from, size_t bytes) {
-  std::memcpy(cached, from, bytes);
-  std::memcpy(to, cached, bytes);
-}
-
-}  // namespace
-
-void StreamCopy(char* to, const char* from, size_t bytes) { std::memcpy(to, from, bytes); }
 
 #endif
 
-namespace {
+// Copies to `to` and to `kept`, each byte from one read of `from`. `to` is complete after a Fence.
+void StreamCopyAndKeep(char* to, char* kept, const char* from, size_t bytes) {
+  const Range streamed = StreamedPart(to, bytes);
+  const auto copy = [&](size_t begin, size_t end) {
+    std::memcpy(kept + begin, from + begin, end - begin);
+    // Else a compiler might copy from `from` again, which another process may change meanwhile.
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    std::memcpy(to + begin, kept + begin, end - begin);
+  };
+  copy(0, streamed.begin);
+  for (size_t at = streamed.begin; at < streamed.end; at += kLine) {
+    StreamLine<true>(to + at, kept + at, from + at);
+  }
+  copy(streamed.end, bytes);
+}
 
 // Goes through pieces of memory.
 class Cursor {
@@ -121,10 +102,20 @@ class Cursor {
  private:
   const absl::Span<const iovec> pieces_;
   size_t piece_ = 0;
-  size_t offset_ = 0;  // in it
+  size_t offset_ = 0;  // in pieces_[piece_]
 };
 
 }  // namespace
+
+void StreamCopy(char* to, const char* from, size_t bytes) {
+  const Range streamed = StreamedPart(to, bytes);
+  std::memcpy(to, from, streamed.begin);
+  for (size_t at = streamed.begin; at < streamed.end; at += kLine) {
+    StreamLine<false>(to + at, /*kept=*/nullptr, from + at);
+  }
+  if (streamed.end > 0) Fence();
+  std::memcpy(to + streamed.end, from + streamed.end, bytes - streamed.end);
+}
 
 void StreamCopyPieces(absl::Span<const iovec> from, absl::Span<const iovec> into) {
   Cursor source(from), target(into);
@@ -135,25 +126,22 @@ void StreamCopyPieces(absl::Span<const iovec> from, absl::Span<const iovec> into
 
 SegmentChecksum StreamCopyAndChecksum(absl::Span<const iovec> from, absl::Span<const iovec> into,
                                       SegmentHasher* hasher) {
-  // One leaf, which is summed at once, and little enough that buffer, source and the lines on their
-  // way to the destination stay in the first cache. More, and the memory rests longer at a time.
-  alignas(64) char buffer[kLeafBytes];
+  // The buffer holds one leaf, so that it stays in the first cache with the lines that come and go;
+  // while a larger one is summed the memory is idle for longer.
+  alignas(kLine) char buffer[kLeafBytes];
   size_t filled = 0;
   Cursor source(from), target(into);
-  while (true) {
-    const size_t bytes =
-        std::min({source.Contiguous(), target.Contiguous(), sizeof(buffer) - filled});
-    if (bytes > 0) {
-      StreamCopyTwice(target.Take(bytes), buffer + filled, source.Take(bytes), bytes);
-      filled += bytes;
-      if (filled < sizeof(buffer)) continue;
-    }
+  while (const size_t bytes =
+             std::min({source.Contiguous(), target.Contiguous(), sizeof(buffer) - filled})) {
+    StreamCopyAndKeep(target.Take(bytes), buffer + filled, source.Take(bytes), bytes);
+    filled += bytes;
+    if (filled < sizeof(buffer)) continue;
     hasher->Update(buffer, filled);
     filled = 0;
-    if (bytes > 0) continue;
-    Fence();
-    return hasher->Finish();
   }
+  hasher->Update(buffer, filled);
+  Fence();
+  return hasher->Finish();
 }
 
 }  // namespace th::same_host

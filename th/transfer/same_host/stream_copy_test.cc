@@ -32,6 +32,33 @@ TEST(StreamCopyTest, CopiesWhatMemcpyCopies) {
   }
 }
 
+// Memory in pieces with a byte behind each, which nobody is to write.
+struct Apart {
+  Apart(size_t bytes, size_t most, std::mt19937& random) : memory(2 * bytes + 2, '!') {
+    for (size_t done = 0, at = 0; done < bytes;) {
+      const size_t length = std::min<size_t>(random() % most + 1, bytes - done);
+      pieces.push_back({&memory[at], length});
+      at += length + 1;
+      done += length;
+    }
+  }
+  std::string Content() const {
+    std::string content;
+    for (const iovec& piece : pieces) {
+      content.append(static_cast<const char*>(piece.iov_base), piece.iov_len);
+    }
+    return content;
+  }
+  bool OthersAreUntouched() const {
+    return std::all_of(pieces.begin(), pieces.end(), [](const iovec& piece) {
+      return static_cast<const char*>(piece.iov_base)[piece.iov_len] == '!';
+    });
+  }
+
+  std::string memory;
+  std::vector<iovec> pieces;
+};
+
 // `memory` cut into pieces of 0 to `most` bytes.
 std::vector<iovec> Pieces(std::string& memory, size_t most, std::mt19937& random) {
   std::vector<iovec> pieces;
@@ -51,14 +78,16 @@ TEST(StreamCopyTest, PiecesArriveAndAreSummedAsOneSegment) {
     for (char& each : from) each = static_cast<char>(random());
     for (const size_t most_from : {100, 5'000, 300'000}) {
       for (const size_t most_into : {77, 20'000, 300'000}) {
-        std::string copied(bytes, '!'), checksummed(bytes, '!');
+        const Apart copied(bytes, most_into, random), checksummed(bytes, most_into, random);
         const std::vector<iovec> source = Pieces(from, most_from, random);
-        StreamCopyPieces(source, Pieces(copied, most_into, random));
-        EXPECT_EQ(copied, from);
-        EXPECT_EQ(StreamCopyAndChecksum(source, Pieces(checksummed, most_into, random), &hasher),
+        StreamCopyPieces(source, copied.pieces);
+        EXPECT_EQ(copied.Content(), from);
+        EXPECT_TRUE(copied.OthersAreUntouched());
+        EXPECT_EQ(StreamCopyAndChecksum(source, checksummed.pieces, &hasher),
                   ChecksumBytes(from.data(), from.size()))
             << bytes << " bytes in pieces of up to " << most_from;
-        EXPECT_EQ(checksummed, from);
+        EXPECT_EQ(checksummed.Content(), from);
+        EXPECT_TRUE(checksummed.OthersAreUntouched());
       }
     }
   }

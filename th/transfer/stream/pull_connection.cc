@@ -25,6 +25,8 @@ constexpr absl::Duration kOpeningTick = absl::Milliseconds(50);
 // Requests that wait in this process for a socket to take them: a source that does not even read
 // its requests is no source.
 constexpr size_t kMaxUnsentBytes = 64 << 10;
+// A reader that is late answers a whole window of located segments at once, beside its requests.
+static_assert(kMaxWindowSegments * kFrameHeaderBytes <= kMaxUnsentBytes * 3 / 4);
 
 }  // namespace
 

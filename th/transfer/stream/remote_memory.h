@@ -34,6 +34,10 @@
 
 namespace th::stream {
 
+// A reader may answer all segments of a window at once, each with a frame of some 40 bytes, and
+// keeps those that its socket does not take.
+inline constexpr size_t kMaxWindowSegments = 1024;
+
 // The source's end. Once it is destroyed the reader reads nothing more of this process through it,
 // or what it reads is refused by the control block.
 class ServedMemory {
@@ -61,8 +65,9 @@ class ServedMemory {
   }
   // True: pieces may lie in device memory.
   virtual bool serves_devices() const { return false; }
-  // Limits what the reader may have to read at one time; the last segment may exceed `bytes`. Less,
-  // and it waits for the next place; more, and a transfer that is to end takes longer.
+  // Limits what the reader may have to read at one time, of each connection; the last segment may
+  // exceed `bytes`. Less, and it waits for the next place; more, and a transfer that is to end
+  // takes longer. At most kMaxWindowSegments.
   struct Window {
     uint64_t bytes = uint64_t{4} << 20;
     size_t segments = 64;

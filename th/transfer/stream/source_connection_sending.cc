@@ -107,7 +107,7 @@ void SourceConnection::FillOutbox(uint64_t* budget) {
   bool checksums = false;
   while (outbox_.bytes_left() < kChecksumBytesPerCall && AppendChecksums(budget)) checksums = true;
   if (checksums || wait_ != 0) return;
-  // Once, and not for each segment: it looks through all that are open.
+  // StageAhead looks through all open requests, so it runs once a call and not for each segment.
   if (!session_.requests().empty() && MayLocateMore()) StageAhead();
   while (!outbox_.full() && AppendNext(budget) && *budget > 0) continue;
 }
@@ -153,6 +153,7 @@ bool SourceConnection::AppendNext(uint64_t* budget) {
   Places places;
   const std::optional<SegmentIndex> next = session_.PollSegment(
       [this, &places](SegmentIndex segment) { return MayLeave(segment, &places); });
+  // MayLeave has found segments that the reader cannot read in place: they need a copy.
   if (not_located_.count() > not_located) StageAhead();
   if (!next.has_value()) {
     // The copies that are under way call back.
