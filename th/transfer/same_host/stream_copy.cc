@@ -12,7 +12,7 @@
 namespace th::same_host {
 namespace {
 
-// What is stored past the caches goes by lines of this size.
+// Stores go past the caches by lines of this size.
 constexpr size_t kLine = 64;
 
 // A range of a copy, as offsets.
