@@ -14,6 +14,9 @@ const char* __tsan_default_suppressions() {
          "race:grpc_\n"
          "race:gpr_\n"
          "called_from_lib:libgrpc\n"
+         // The C library frees the thread-local variables of libraries that were opened at run time
+         // (the fake CUDA driver's) after their thread has ended, without telling the sanitizer.
+         "race:_dl_deallocate_tls\n"
          // Abseil 20220623 hands a thread's identity to the next one without telling the sanitizer.
          "race:synchronization_internal::Waiter::Post\n";
 }
