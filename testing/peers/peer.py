@@ -108,7 +108,7 @@ class Peer:
     transports   which of TRANSPORTS it can be compared over
     package      the distribution that it is; requirements/NAME.txt pins that and all that it needs. Empty: nothing is
                  installed
-    imports      the module that its processes import; empty: whether that works is seen when they run
+    imports      the modules that its processes import; empty: whether that works is seen when they run
     libraries    Debian's packages of the libraries that the module needs and its distribution does not bring
     memory       how often the bytes lie in memory during a run with R readers: memory[0] + memory[1] * R
     most_bytes   the most that a reader receives in one run; more is cut to it, and the table says so. 0: no limit
@@ -140,13 +140,17 @@ class Peer:
             return
         try:
             environment.install(home, self.name, self.requirements(), progress)
+            self.complete(home, progress)
         except environment.InstallError as error:
             raise Unavailable(str(error)) from error
         if self.imports:
             self.try_import(home)
 
+    def complete(self, home, progress):
+        """Adds to the installation what its distributions lack. Raises environment.InstallError."""
+
     def try_import(self, home):
-        """Unavailable: the module cannot be imported, with what is to be installed."""
+        """Unavailable: the modules cannot be imported, with what is to be installed."""
         try:
             environment.run([self.python(home), "-c", "import " + self.imports])
         except environment.InstallError as error:

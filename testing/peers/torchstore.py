@@ -27,6 +27,7 @@ class Torchstore(peer.Peer):
     name = "torchstore"
     title = "torchstore put + get"
     package = "torchstore"
+    imports = "torch, monarch, torchstore"
     memory = (6, 4)
     most_bytes = 64 << 20
     setting = {"tcp": "put and get timed; Monarch's calls carry the bytes, as there is no RDMA"}
@@ -34,13 +35,8 @@ class Torchstore(peer.Peer):
     def environment(self, shape):
         return {"TORCHSTORE_RDMA_ENABLED": "0", "CUDA_VISIBLE_DEVICES": ""}
 
-    def prepare(self, home, progress):
-        super().prepare(home, progress)
-        try:
-            stand_in_for_driver(pathlib.Path(home) / self.name, progress)
-            environment.run([self.python(home), "-c", "import torch, monarch, torchstore"])
-        except environment.InstallError as error:
-            raise peer.Unavailable(str(error)) from error
+    def complete(self, home, progress):
+        stand_in_for_driver(pathlib.Path(home) / self.name, progress)
 
 
 def has_driver():

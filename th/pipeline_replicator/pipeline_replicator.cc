@@ -139,16 +139,16 @@ uint32_t PipelineReplicator::MaxRequestWindow(const Source& source) const {
     case SourceReach::kDevice:
       break;
   }
-  // As many bytes where segments are larger than a request, but no fewer requests than elsewhere.
+  // Where segments are larger than request_bytes fewer requests are as many bytes; they are no
+  // fewer than at other near sources.
   const uint64_t bytes = limits_.device_requests_in_flight * limits_.request_bytes;
   const uint64_t of_request = std::max<uint64_t>(1, SegmentsPerRequest() * spec_.segment_bytes);
-  const auto requests = static_cast<uint32_t>(
-      std::min<uint64_t>(limits_.device_requests_in_flight, bytes / of_request));
-  return std::max(requests,
-                  std::min(limits_.requests_in_flight, limits_.device_requests_in_flight));
+  const uint32_t least = std::min(limits_.requests_in_flight, limits_.device_requests_in_flight);
+  return static_cast<uint32_t>(
+      std::clamp<uint64_t>(bytes / of_request, least, limits_.device_requests_in_flight));
 }
 
-// Those that may be open by now.
+// The most requests that may be open at the source by now.
 uint32_t PipelineReplicator::RequestWindow(const Source& source) const {
   const uint32_t most = MaxRequestWindow(source);
   if (source.reach == SourceReach::kOtherSite) return most;

@@ -64,9 +64,10 @@ struct ReplicatorLimits {
   // At a source of another site, from the start: 128 MiB carry 10 Gbit/s over a round trip of
   // 100 ms, the 16 MiB of a near source 1.3 Gbit/s.
   uint32_t far_requests_in_flight = 32;
-  // At a source whose bytes a GPU of this process fetches, or requests_in_flight if more bytes than
-  // of these lie in so many. Some 0.3 ms pass between a request and the word that its bytes have
-  // landed (docs/benchmarks/gpu.md), in which NVLink moves 128 MiB.
+  // At a source whose bytes a GPU of this process fetches: so many of request_bytes, and where
+  // segments are larger as many bytes, but at least requests_in_flight requests. Some 0.3 ms pass
+  // between a request and the word that its bytes have landed (docs/benchmarks/gpu.md), in which
+  // NVLink moves 128 MiB.
   uint32_t device_requests_in_flight = 32;
   // A source that has sent neither segment nor keep-alive for this long is lost.
   absl::Duration silence = absl::Milliseconds(400);

@@ -9,8 +9,8 @@
 // The reader's memory is overwritten before each run. After it every byte is compared with what the
 // source has, and the bytes between tensors with what they were before.
 //
-// What the processors' part costs is measured without a GPU: //testing/fake_cuda, with copies that
-// cost nothing and a wait for the device that lasts as long as on a GPU.
+// Without a GPU the benchmark shows the processors' part: with //testing/fake_cuda, whose copies
+// cost nothing then, and a wait for the device that lasts as long as on a GPU.
 //
 //   TH_FAKE_CUDA_LOSE_DEVICE_COPIES=1 TH_FAKE_CUDA_SYNCHRONIZE_MICROSECONDS=60
 //       cuda_ipc_benchmark --driver libcuda_fake.so --no-verify --no-judge

@@ -146,7 +146,7 @@ class RemoteHostMemory final : public stream::RemoteMemory {
     Read read{.status = absl::OkStatus(), .control = std::nullopt};
     if (!CopyFromMapped(from, into, &read)) {
       read.status = CopyFromProcess(from, into);
-      // While it is in the cache.
+      // The bytes are in the cache here, and may not be any more when LocatedReads would sum them.
       if (checksummed_ && read.status.ok()) {
         read.checksum = ChecksumPieces(into, ChecksumAlgorithm::kXxh3Leaves);
       }

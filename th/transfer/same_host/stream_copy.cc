@@ -33,7 +33,7 @@ Range StreamedPart(const char* to, size_t bytes) {
   return {begin, begin + (bytes - begin) / kLine * kLine};
 }
 
-// Copies one line past the caches, and to `kept` unless that is null, from one read.
+// Copies one line past the caches, and where kKeeps to `kept` as well, from one read.
 template <bool kKeeps>
 void StreamLine(char* to, char* kept, const char* from) {
   const auto* const source = reinterpret_cast<const __m128i*>(from);
@@ -72,7 +72,7 @@ void StreamCopyAndKeep(char* to, char* kept, const char* from, size_t bytes) {
   const Range streamed = StreamedPart(to, bytes);
   const auto copy = [&](size_t begin, size_t end) {
     std::memcpy(kept + begin, from + begin, end - begin);
-    // Else a compiler might copy from `from` again, which another process may change meanwhile.
+    // Without this a compiler might copy from `from` again, which another process may change.
     std::atomic_signal_fence(std::memory_order_seq_cst);
     std::memcpy(to + begin, kept + begin, end - begin);
   };
